@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import columns as timing_columns
 from experiments.datasets import data
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, is_mnist
 from experiments.drawing import error_plots, run_plots
@@ -23,7 +22,6 @@ from experiments.results.comparisons import (
 )
 from experiments.results.records import folder_of, read_results
 from experiments.results.rows import CommitteeRow
-from experiments.results.tables import bench_source
 from experiments.training import provenance, store
 from experiments.training.formatting import plural, printable
 from experiments.training.store import Run
@@ -62,12 +60,6 @@ ERROR_COLUMNS = (
 FIRST = "MNIST", "load_digits"  # data sets
 OWN_DATA = ", data of your own"
 SMALL_P = 1e-9  # smaller ones are not printed
-BENCH_TITLES = {  # by the part of results/README.md
-    "bench": "Engines and baselines",
-    "cnn-bench": "Convolutional nets and baselines",
-    "deformation": "The deformation",
-    "kernels": "The kernels",
-}
 
 
 def state(run: Run) -> str:
@@ -266,28 +258,6 @@ class Report:
             text = "The paper's claims, and whether the committees above show them."
             page.table(text, claims, lines)
 
-    def add_benchmarks(self) -> None:
-        """Engines, deformation, kernels and workers, as they were timed on each device."""
-        page, results = self.page, self.results
-        page.heading(2, "Benchmarks")
-        page.say('Figures: `make pictures ARGS="times roofline"`, `notebooks/kernels.ipynb`.')
-        for part, title in BENCH_TITLES.items():
-            page.heading(3, title)
-            found = [
-                (rows, timing_columns.bench_tables(part, rows)) for rows in results.benches.values()
-            ]
-            if not any(own for _, own in found):
-                page.say(timing_columns.NOT_MEASURED)
-            for rows, own in found:
-                for table in own:
-                    page.table(f"{rows[0].source.device}.", table, [bench_source(rows)])
-        page.heading(3, "Several workers")
-        if not results.scalings:
-            page.say(timing_columns.NOT_MEASURED)
-        for scaled in results.scalings.values():
-            table = timing_columns.scaling_table(scaled)
-            page.table(f"{scaled[0].source.device}.", table, [bench_source(scaled)])
-
     def build(self, links: Sequence[Html] = ()) -> str:
         """The whole page. links: paragraphs that lead to other pages."""
         page, counts = self.page, []
@@ -299,14 +269,11 @@ class Report:
             counts.append(f"{own} and {plural(n, 'record')} on {name}")
             if n:
                 self.add_records(name)
-        self.add_benchmarks()
-
-        timings = plural(len(self.results.benches) + len(self.results.scalings), "record")
         tree = provenance.marked(**provenance.commit())
         written = f"Written {provenance.now()}; {provenance.commit_text(tree)}."
         page.heading(2, "About this page")
         page.say(INTRODUCTION)
-        page.say(f"Found: {', '.join(counts)}, and {timings} of timings. {written}")
+        page.say(f"Found: {', '.join(counts)}. {written}")
         return page.render(TITLE, links, self.faults)
 
 

@@ -128,8 +128,7 @@ def test_it_counts_what_there_is(text):
     names = [run.config.data.name for run in found.runs.values()]
     names += [rows[-1].data for rows in found.committees.values()]
     counts = [f"{names.count(name)} records on {name}" for name in ("MNIST", "load_digits")]
-    assert f"Found: 3 runs and {counts[0]}, 7 runs and {counts[1]}, " in head
-    assert f", and {len(found.benches) + len(found.scalings)} records of timings." in head
+    assert f"Found: 3 runs and {counts[0]}, 7 runs and {counts[1]}" in head
     assert "Written 2026-02-03T04:05:06+00:00; commit fedcba987654." in head
 
 
@@ -146,8 +145,7 @@ def test_one_run_is_no_plural(results, tmp_path):
     report.main(["--runs", str(tmp_path), "--out", str(tmp_path / "report.html")])
     text = (tmp_path / "report.html").read_text()
     assert '<a href="draw.html">Draw a digit</a>' in text
-    counts = "Found: 1 run and 0 records on MNIST, 0 runs and 0 records on load_digits, and 0 "
-    assert f"{counts}records of timings." in text
+    assert "Found: 1 run and 0 records on MNIST, 0 runs and 0 records on load_digits." in text
     assert 'validation and test error of 1 run against epochs."' in text
     assert plain(caption(text, "1 run on MNIST. [")).endswith(". [1]")
 
@@ -174,25 +172,6 @@ def test_what_is_derived_leads_to_the_committees_it_is_derived_from(text):
         lines = [sources_of(text, cell)[0] for cell in list(summary[-1].values())[1:]]
         assert len(lines) == 6
         assert sources_of(text, claim) == lines
-    part = sections(text)["Benchmarks", "Several workers"]
-    source = read_rows(SCALING, ScalingRow)[-1].source
-    (timings,) = sources_of(text, caption(part, f"{source.device}."))
-    assert source.commit[:12] in timings
-    assert source.date in timings
-
-
-def test_benchmarks_lead_to_their_source(text):
-    part = sections(text)["Benchmarks", "Engines and baselines"]
-    bench = next(iter(read_results().benches.values()))
-    own = next(one for one in bench if one.net == "1" and one.name == "engine cpu")
-    (row,) = [r for r in tables_in(part)[0] if (r["net"], r["engine"]) == ("1", "engine cpu")]
-    assert row["images/s"] == f"{own.images_a_second:,.0f}"
-    device = own.source.device
-    tables = [one for one in captions(part) if plain(one).startswith(f"{device}.")]
-    (line,) = {line for one in tables for line in sources_of(text, one)}
-    assert own.source.commit[:12] in line
-    assert own.source.date in line
-    assert "notebooks/kernels.ipynb" in sections(text)["Benchmarks"]
 
 
 # Pictures
@@ -250,9 +229,6 @@ def test_without_files_it_says_how_to_make_some(results, tmp_path, capsys, monke
     expected = {
         OWN_TITLE: 'No run yet. make table1 ARGS="--data digits --nets 1 --epochs 2" trains a net '
         "in seconds, make table1 five on MNIST in minutes.",
-        ("Benchmarks", "Engines and baselines"): "Not measured yet.",
-        ("Benchmarks", "The kernels"): "Not measured yet.",
-        ("Benchmarks", "Several workers"): "Not measured yet.",
         "Where the numbers come from": "No number yet.",
     }
     assert expected.items() <= apart.items()
@@ -295,27 +271,6 @@ def test_an_unfinished_committee_is_marked(results, tmp_path):
     store.write_run(path, run)
     ((row,),) = tables_in(sections(Report(tmp_path).build())[OWN_TITLE, DIGITS])
     assert row["run"].endswith(f"runs in {tmp_path.name}, not trained to the end")
-
-
-# Benchmarks
-
-
-def test_benchmark_tables_are_of_what_was_timed(tmp_path):
-    rows = next(iter(read_results().benches.values()))
-    rows = [row for row in rows if row.group != "evaluation"]
-    assert "TFLOP/s" not in benchmarks_of(tmp_path, rows)
-    evaluation = {"group": "evaluation", "images": 1, "tflop_a_second": 0.5}
-    one = structs.replace(rows[0], percent_of_peak=71, **evaluation)
-    (line,) = next(t for t in tables_in(benchmarks_of(tmp_path, [*rows, one])) if "TFLOP/s" in t[0])
-    assert (line["TFLOP/s"], line["% of peak"]) == ("0.50", "71")
-
-
-def benchmarks_of(folder, rows):
-    """The section of one benchmark."""
-    page = Report(folder)
-    page.results = Results(benches={folder / "bench.csv": rows})
-    page.add_benchmarks()
-    return page.page.render("", [])
 
 
 # The page itself
