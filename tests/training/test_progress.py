@@ -69,11 +69,9 @@ LINE = "eta 1.00e-03, loss 0.5000, validation 20.00 %, test 7.00 %, 300 images/s
             [
                 "0:00:30; 1 of 3, all left 0:02:00",
                 "0:02:30; 1 of 3, all left 0:02:30",  # of b alone
-                "0:00:00; 2 of 3, all left 0:01:22",  # 60 s x 150 / 110
+                "0:00:00; 2 of 3, all left 0:01:30",  # 60 s x 60 / 40
             ],
         ),
-        # The first epoch corrects the estimates, also of others: 4 of half as long each.
-        ([("a", 4, 20.0), ("b", 4)], 0, "a>0 2 a=1", ["0:00:06; 0 of 2, all left 0:00:10"]),
         # Images beyond an epoch, which a second worker reports again, do not count.
         ([("a", 2), ("b", 2)], 0, "a>0 b>0 b+6000 20 a=1", ["0:00:20; 0 of 2, all left 0:00:20"]),
         # Runs whose worker died lose their epoch.
