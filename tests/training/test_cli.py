@@ -57,7 +57,7 @@ REFUSED = [
     ("notebooks", "training nonsense", "no notebook nonsense; there are committee, convolution"),
     ("table1", "--data=nothing", "expected auto, mnist, digits, or a folder of your own"),
     ("table1", "--nets=6", "argument --nets: expected an integer from 1 to 5, got '6'"),
-    ("table1", "--nets=1,1", "argument --nets: expected different integers, got '1,1'"),
+    ("table1", "--nets=1,1", "argument --nets: expected different values, got '1,1'"),
     ("table1", f"--seeds={2**64}", "argument --seeds: expected an integer from 0 to"),
     ("table1", "--epochs=1.5", "--epochs: expected an integer from 1 to 1000000, got '1.5'"),
     ("table1", "--eta=nan", "argument --eta: expected a number from 1e-06 to 10, got 'nan'"),
