@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("pictures_are_for_load_digits")
 def folder(tmp_path_factory):
     """A folder of runs: a perceptron and a convolutional net."""
     folder = tmp_path_factory.mktemp("runs")
-    table1.main(["--nets", "1", "--epochs", "6", *TINY, str(folder / "table1")])
+    table1.main(["--hidden", "50", "--epochs", "6", *TINY, str(folder / "table1")])
     cnn.main(["--net", "2M5s1-MP5", "--epochs", "1", *TINY, str(folder / "cnn")])
     return folder
 
@@ -52,7 +52,7 @@ def expected(path, member):
 
 
 def test_guesses_and_a_drawing_for_each_picture(folder, pictures, capsys):
-    best = folder / "table1" / "net1-seed0-load_digits.h5"
+    best = folder / "table1" / "hidden50-seed0-load_digits.h5"
     assert recognise.main(["--net", str(best), *map(str, pictures)]) == 0
     printed = capsys.readouterr()
     run = store.read_run(best)
@@ -69,7 +69,7 @@ def test_guesses_and_a_drawing_for_each_picture(folder, pictures, capsys):
 
 def test_several_nets_are_a_committee(folder, pictures, tmp_path, capsys):
     """One of them convolutional, one that sees normalised digits, one from a net file."""
-    perceptron = folder / "table1" / "net1-seed0-load_digits.h5"
+    perceptron = folder / "table1" / "hidden50-seed0-load_digits.h5"
     export.main([str(perceptron), "--net", "--out", str(tmp_path)])
     (convolutional,) = store.run_files(folder / "cnn")
     files = [tmp_path / f"{perceptron.stem}.safetensors", convolutional, tmp_path / "a.safetensors"]
@@ -92,7 +92,7 @@ def test_several_nets_are_a_committee(folder, pictures, tmp_path, capsys):
 def test_a_picture_that_shows_no_digit_does_not_stop_the_others(folder, pictures, capsys, tmp_path):
     empty = tmp_path / "empty.png"
     Image.new("L", (50, 50), 255).save(empty)
-    run = folder / "table1" / "net1-seed0-load_digits.h5"
+    run = folder / "table1" / "hidden50-seed0-load_digits.h5"
     assert recognise.main([str(empty), str(pictures[0]), "--net", str(run)]) == 2
     printed = capsys.readouterr()
     assert f"error: {empty}: it shows no ink" in printed.err
@@ -147,7 +147,7 @@ def test_own_run_answers_if_it_beats_the_net_of_its_kind(tmp_path, comes_along):
 def test_nets_of_load_digits_are_refused(folder, pictures, monkeypatch, command):
     monkeypatch.setattr(trained, "PREPARED_AS", "MNIST")
     options = [str(pictures[0])] if command is recognise else []
-    net = folder / "table1" / "net1-seed0-load_digits.h5"
+    net = folder / "table1" / "hidden50-seed0-load_digits.h5"
     refusal = "is of a net for load_digits, and pictures are prepared as MNIST's digits; train a "
     refusal += "net for these with 'make table1 ARGS=\"--nets 1\"'"
     with pytest.raises(Problem, match=refusal):
@@ -157,7 +157,7 @@ def test_nets_of_load_digits_are_refused(folder, pictures, monkeypatch, command)
 def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):
     with pytest.raises(FileFault, match="cannot read"):
         trained.load(tmp_path / "missing.safetensors")
-    path = folder / "table1" / "net1-seed0-load_digits.h5"
+    path = folder / "table1" / "hidden50-seed0-load_digits.h5"
     run = store.read_run(path)
     network = runs.load_weights(path, run)["chosen"]
     config = changed(run.config, data={"name": "MNIST"})  # pictures are for load_digits here

@@ -431,8 +431,17 @@ def test_opened_with_gpus_has_a_worker_for_each(arguments, n_jobs, expected, sta
     with jobs.opened(parsed, n_jobs, lambda: 7) as (pool, engine, device):
         assert isinstance(pool, LocalProcesses if expected > 1 else InProcess)
         assert (pool.workers, engine, device) == (expected, "cuda", "Some GPU")
-        assert parsed.windows
     assert started == [number % 2 for number in range((expected > 1) * expected)]
+
+
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize(("cc", "expected"), [((7, 5), False), ((8, 0), True), ((10, 0), True)])
+def test_opened_takes_windows_on_gpus_with_fast_tensor_cores(cc, expected, monkeypatch):
+    monkeypatch.setattr(gpu, "compute_capability", lambda: cc)
+    parsed = parse()
+    assert not parsed.windows
+    with jobs.opened(parsed, 1, lambda: 7):
+        assert parsed.windows == expected
 
 
 @pytest.mark.parametrize(
