@@ -31,7 +31,7 @@ LIMIT = 6 * N_RECORDS * RECORD + 2**22  # bytes of the unpacked archive, with ro
 def files() -> download.Files:
     """The file to look for and to download."""
     check = partial(reading.check_digest, algorithm="sha256", expected=SHA256)
-    return download.Files("CIFAR10", ARCHIVE, MIRRORS, LIMIT, [download.File((ARCHIVE,), check)])
+    return download.Files("CIFAR10", ARCHIVE, MIRRORS, [download.File((ARCHIVE,), check)])
 
 
 def load(paths: list[Path]) -> Dataset:

@@ -22,7 +22,6 @@ from experiments.datasets.dataset import Dataset
 
 MIRRORS = ("https://cs.nyu.edu/~ylclab/data/norb-v1.0-small",)
 N_PAIRS = 24_300  # of the training set, and of the test set
-LIMIT = N_PAIRS * 2 * 96 * 96 + download.SLACK  # bytes of a file
 
 
 class MatFile(NamedTuple):
@@ -52,7 +51,7 @@ def files() -> download.Files:
     """The files to look for and to download."""
     check = partial(reading.check_digest, algorithm="md5")
     wanted = [download.File((file.name,), partial(check, expected=file.md5)) for file in FILES]
-    return download.Files("NORB", "four files, .mat.gz", MIRRORS, LIMIT, wanted)
+    return download.Files("NORB", "four files, .mat.gz", MIRRORS, wanted)
 
 
 def load(paths: list[Path]) -> Dataset:

@@ -19,7 +19,7 @@ from natural_files import BYTES, mat, pack, record
 
 import deform_gpu.resize  # noqa: F401 - before a test has another folder for compiled code
 from deepbig_runtime.errors import Problem
-from experiments.datasets import cifar, data, download
+from experiments.datasets import cifar, data
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -179,37 +179,14 @@ def test_the_cache_is_below_home_unless_there_is_none(small, tmp_path, monkeypat
     assert "set XDG_CACHE_HOME to a folder" in capsys.readouterr().err
 
 
-# Files of other names
-
-
 @only("mnist")
 def test_mnist_may_be_packed_or_plain(small):
-    for path in small.paths[:2]:
-        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
-        path.unlink()
+    plain, dotted = (path.with_suffix("") for path in small.paths[:2])
+    for path, packed in ((plain, small.paths[0]), (dotted, small.paths[1])):
+        path.write_bytes(gzip.decompress(packed.read_bytes()))
+        packed.unlink()
+    dotted.rename(dotted.with_name(dotted.name.replace("-idx", ".idx")))
     os.rename(small.paths[2], small.paths[2].with_suffix(""))  # some programs leave its name
-    small.check(data.load_pixels("mnist", small.folder))
-
-
-@only("mnist", "norb")
-def test_files_of_other_names_are_known_by_their_content(small, monkeypatch):
-    small.be_whole(monkeypatch)
-    (small.folder / "notes.txt").write_bytes(small.paths[1].read_bytes()[:-8] + b"not that")
-    for i, path in enumerate(small.paths):
-        path.rename(path.with_name("bead"[i]))
-    small.check(data.load_pixels(small.choice, small.folder))
-    largest = max(path.stat().st_size for path in small.folder.iterdir())
-    monkeypatch.setattr(download, "MAX_BYTES", largest - 1)  # it is not read
-    with pytest.raises(Problem, match="only in part"):
-        data.load_pixels(small.choice, small.folder)
-
-
-@only("mnist")
-def test_a_good_file_is_read_beside_an_empty_or_damaged_one(small):
-    for content in (b"damaged", b""):
-        small.paths[0].with_suffix("").write_bytes(content)
-        small.check(data.load_pixels("mnist", small.folder))
-    small.paths[0].rename(small.folder / "of another name")
     small.check(data.load_pixels("mnist", small.folder))
 
 
