@@ -10,12 +10,11 @@ from factories import changed, make_config, make_run
 from PIL import Image
 
 from deepbig_runtime.errors import Problem
-from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
 from experiments import cnn, draw, export, recognise, table1
 from experiments.datasets import data, ink
 from experiments.results import trained
-from experiments.training import net_files, nets, runs, store
+from experiments.training import net_files, nets, store
 from experiments.training.net_files import NetFile
 
 TINY = ["--data", "digits", "--limit", "400", "--eta", "2e-3", "--workers", "1", "--out"]
@@ -152,18 +151,6 @@ def test_nets_of_load_digits_are_refused(folder, pictures, monkeypatch, command)
     refusal += "net for these with 'make table1 ARGS=\"--nets 1\"'"
     with pytest.raises(Problem, match=refusal):
         command.main([*options, "--net", str(net)])
-
-
-def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):
-    with pytest.raises(FileFault, match="cannot read"):
-        trained.load(tmp_path / "missing.safetensors")
-    path = folder / "table1" / "hidden50-seed0-load_digits.h5"
-    run = store.read_run(path)
-    network = runs.load_weights(path, run)["chosen"]
-    config = changed(run.config, data={"name": "MNIST"})  # pictures are for load_digits here
-    net_files.write(tmp_path / "a.safetensors", NetFile(config, 1, network), half=False)
-    with pytest.raises(Problem, match="is of a net for MNIST, and pictures are prepared as"):
-        trained.load(tmp_path / "a.safetensors")
 
 
 def test_the_drawing_has_the_ink_where_it_is():

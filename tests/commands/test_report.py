@@ -46,7 +46,6 @@ from experiments.training import store
 from experiments.training.provenance import REPOSITORY
 
 DIGITS = "load_digits, which is NOT MNIST"
-SCALING = REPOSITORY / "results" / "amd-epyc-2-cores" / "scaling.csv"
 
 # Runs and records
 
@@ -209,15 +208,6 @@ def test_photographs_stay_light_on_a_dark_page(results, tmp_path, monkeypatch):
 
 
 # Files that are there twice, or not at all, or damaged
-
-
-def test_a_folder_that_is_named_must_be_there(results, tmp_path):
-    path = tmp_path / "report.html"
-    (tmp_path / "file").write_text("")
-    for name in "none", "file":
-        with pytest.raises(Problem, match=f"there is no folder .*{name}: name one with"):
-            report.main(["--runs", str(tmp_path / name), "--out", str(path)])
-    assert not path.exists()
 
 
 def test_without_files_it_says_how_to_make_some(results, tmp_path, capsys, monkeypatch):

@@ -1,6 +1,5 @@
 """Tests of experiments/datasets/data.py: how images are scaled, split and normalised."""
 
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -32,17 +31,6 @@ def test_to_29_is_bilinear(n, side):
     assert scaled.flags.c_contiguous
     # Two interpolations of four roundings, each of values of at most 2 in magnitude.
     assert (np.abs(scaled - interpolated(images)) <= 16 * np.finfo(np.float32).eps).all()
-
-
-def test_to_29_needs_little_memory():
-    images = np.zeros((20_000, 28, 28), np.uint8)
-    tracemalloc.start()
-    try:
-        scaled = data.to_29(images)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak - scaled.nbytes < 32e6  # a float32 copy of the images would be 63e6
 
 
 # load_digits
