@@ -72,11 +72,13 @@ LINE = "eta 1.00e-03, loss 0.5000, validation 20.00 %, test 7.00 %, 300 images/s
                 "0:00:00; 2 of 3, all left 0:01:30",  # 60 s x 60 / 40
             ],
         ),
-        # Runs whose worker died lose their epoch; images beyond an epoch do not count.
+        # Images beyond an epoch, which a second worker reports again, do not count.
+        ([("a", 2), ("b", 2)], 0, "a>0 b>0 b+6000 20 a=1", ["0:00:20; 0 of 2, all left 0:00:20"]),
+        # Runs whose worker died lose their epoch.
         (
             [("a", 4), ("b", 4)],
             0,
-            "a>0 b>0 10 a=1 a+300 b+540 10 b>0 a>1 20 a=2 b+6000 b=1",
+            "a>0 b>0 10 a=1 a+300 b+540 10 b>0 a>1 20 a=2 b=1",
             [
                 "0:00:30; 0 of 2, all left 0:01:10",
                 "0:00:40; 0 of 2, all left 0:02:00",  # 40 s x 60 / 20
