@@ -32,6 +32,7 @@ from experiments.training.store import Run
 HEADINGS = ["run", "epoch", "valid", "test", "TEfBV", "rate", "left", "state"]
 MIN_NAME_WIDTH = 8  # columns
 MIN_STATE_WIDTH = 16  # columns; names are cut before states become narrower
+SECONDS = 2  # between two drawings
 RECENT = 9  # epochs, of whose times the median counts
 MIN_SILENT_SECONDS, MIN_SILENT_EPOCHS = 60, 3  # without a new epoch
 HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -172,13 +173,6 @@ def main(argv: list[str] | None = None) -> None:
         help="run files, and folders to search for them (default: $RUNS_DIR, or else runs)",
     )
     parser.add_argument(
-        "--interval",
-        type=cli.number(0.1, 3600),
-        default=2,
-        metavar="SECONDS",
-        help="time between two drawings (default: %(default)s)",
-    )
-    parser.add_argument(
         "--once",
         action="store_true",
         help="print the table once, also on a terminal",
@@ -201,7 +195,7 @@ def main(argv: list[str] | None = None) -> None:
         while True:
             snapshots = scan(paths, snapshots)
             print(draw(describe_all(snapshots, time.time())), end="", flush=True)
-            time.sleep(arguments.interval)
+            time.sleep(SECONDS)
     except Interrupted as interrupted:
         if interrupted.signum != signal.SIGINT:
             raise

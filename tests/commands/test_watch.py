@@ -245,7 +245,7 @@ class Terminal:
 def test_on_a_terminal_it_redraws_until_ctrl_c(tmp_path):
     for i in range(4):
         write(tmp_path / f"net{i}.h5", make_run(why="SIGINT", started=NOW - i))
-    terminal = Terminal(str(tmp_path), "--interval", "0.1")
+    terminal = Terminal(str(tmp_path))
     try:
         first = terminal.read_until("and 2 more\r\n\x1b[J")
         assert first.startswith("\x1b[H\x1b[K0 of 4 runs training; ")
