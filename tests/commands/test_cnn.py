@@ -15,23 +15,10 @@ from deform_gpu.batches import deform_set
 from experiments import cnn, committee, export, watch
 from experiments.datasets import download
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, Dataset
-from experiments.drawing import error_plots
 from experiments.results import cnn_tables
 from experiments.results.cnn_tables import TABLES
 from experiments.training import configs, nets, plans, store
 from mlp_gpu.training import Schedule
-
-NET = "3M5s1-MP2-4M2c2-12N"
-TINY = ["--data", "digits", "--net", NET, "--epochs", "2", "--limit", "60", "--workers", "1"]
-TINY += ["--engine", "cpu"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """What a tiny run leaves behind."""
-    folder = tmp_path_factory.mktemp("cnn")
-    assert cnn.main([*TINY, "--seeds", "0,7", "--out", str(folder)]) == 0
-    return folder
 
 
 def test_describe_prints_each_layer_without_any_data(tmp_path, monkeypatch, capsys):
@@ -57,19 +44,6 @@ def table_of(folder, data_name, ending):
     """The only table of nets of one's own on some data."""
     (path,) = folder.glob(f"cnn-*-{data_name}.{ending}")
     return path
-
-
-def test_table_of_digits_has_no_figures_of_the_paper(folder):
-    text = table_of(folder, "load_digits", "md").read_text()
-    assert "load_digits, which is NOT MNIST" in text
-    assert "must not be compared" in text
-    assert "| paper" not in text
-    assert f"- {NET}, seed 7: " in text
-    rows = read_csv(table_of(folder, "load_digits", "csv"))
-    assert [row["seed"] for row in rows] == ["0", "7"]
-    assert rows[0]["weights"] == "1456"
-    assert float(rows[0]["error_after_1"]) > 0
-    assert rows[0]["error_after_3"] == ""
 
 
 def test_long_descriptions_have_short_distinct_file_names(tmp_path):
@@ -211,6 +185,7 @@ def test_small_files_never_stand_beside_the_papers_figures(pairs, colours):
         assert "| paper" not in text
     rows = read_csv(table_of(pairs[1], "NORB-like", "csv"))
     assert [row["seed"] for row in rows] == ["0", "1"]
+    assert rows[0]["error_after_1"] > "0"
     assert {(row["data"], row["translation"]) for row in rows} == {("NORB-like", "5.0")}
 
 
@@ -237,21 +212,6 @@ def test_norb_stands_beside_the_papers_figures(pairs):
 
 
 # Other commands
-
-
-@pytest.mark.parametrize(("maps", "shown"), [(2, (0, 0, 0)), (3, (0, 1, 2))])
-@pytest.mark.parametrize("side", [32, 96])
-def test_pictures_lie_in_their_frames(side, maps, shown):
-    images = np.random.default_rng(0).uniform(-1, 1, (9, side, side, maps)).astype(np.float32)
-    (axes,) = error_plots.plot_images(images, ["1, 2"] * 9, "a").axes
-    mosaic = np.asarray(axes.images[0].get_array())
-    (frames,) = axes.collections
-    for image, path in zip(images, frames.get_paths(), strict=True):
-        left, top = (path.vertices.min(axis=0) + 0.5).astype(int)
-        cell = mosaic[top : top + side, left : left + side]
-        np.testing.assert_array_equal(cell, (image[..., shown] + 1) / 2)
-    covered = 9 * side * side
-    assert (mosaic == 1).all(axis=2).sum() == mosaic[..., 0].size - covered
 
 
 def test_other_commands_take_such_runs(pairs, colours, tmp_path, capsys):

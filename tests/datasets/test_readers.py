@@ -231,13 +231,6 @@ def test_damaged_gzip_is_refused(small, change, expected):
         path.write_bytes(packed)
 
 
-def test_a_folder_in_place_of_a_file_is_refused(small):
-    small.paths[0].unlink()
-    small.paths[0].mkdir()
-    with pytest.raises(Problem, match="is damaged or wrong: Is a directory"):
-        data.load_pixels(small.choice, small.folder)
-
-
 IMAGES, LABELS = np.zeros((5, 4, 4), np.uint8), np.zeros(5, np.uint8)
 START = "expected 00000803 at its start (IDX, uint8, 3 dimensions), found"
 
