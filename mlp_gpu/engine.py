@@ -60,5 +60,8 @@ class Engine(Protocol[Net]):
         Raises ValueError for shapes, types, labels or indices that do not fit.
         """
 
-    def predict(self, images: np.ndarray) -> np.ndarray:
+    def keep(self, images: np.ndarray) -> "np.ndarray | DeviceArray":
+        """The images for `predict`, on the GPU if that computes and has room for them."""
+
+    def predict(self, images: "np.ndarray | DeviceArray") -> np.ndarray:
         """Class probabilities, float32 (n, n_classes), in batches and without any update."""
