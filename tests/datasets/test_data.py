@@ -91,14 +91,6 @@ def test_split_is_a_function_of_the_seed():
     assert held_out[3] not in [image_order(60, 3, epoch)[:10].tolist() for epoch in (0, 1)]
 
 
-def test_split_samples_every_image_equally_often():
-    sampled = [
-        i for seed in range(600) for i in numbers(data.split(numbered(12), 2, seed).validation[0])
-    ]
-    counts = np.bincount(sampled, minlength=12)
-    assert (abs(counts - 100) <= 5 * np.sqrt(100 * 10 / 12)).all()  # five standard deviations
-
-
 @pytest.mark.parametrize("n", [0, 60])
 def test_split_out_of_range_is_refused(n):
     with pytest.raises(Problem, match=rf"^{n} images .* expected 1 to 59, .* 60 .* of MNIST$"):

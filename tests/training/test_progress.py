@@ -11,7 +11,6 @@ from factories import make_config
 from tqdm import tqdm
 
 from experiments.training import progress
-from experiments.training.formatting import duration
 from experiments.training.progress import Track, View
 from experiments.training.workers import EpochSaved, Started, Trained
 
@@ -184,10 +183,3 @@ def test_closed_terminal_ends_no_training(clock, monkeypatch):
         monkeypatch.setattr(tqdm, "write", lambda *_, file: os.close(-1))
         view.show(Started("a", 0))
         view.tell("a sentence")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0:00:00"), (3661, "1:01:01"), (200_000, "2 days, 7:33:20")]
-)
-def test_duration_is_days_and_hours(seconds, text):
-    assert duration(seconds) == text
