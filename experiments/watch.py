@@ -182,7 +182,10 @@ def main(argv: list[str] | None = None) -> None:
     paths = store.without_weights(arguments.paths)
     for path in paths:
         if not os.path.exists(path):  # Path.exists raises where a folder is closed
-            raise Problem(f"there is no {path}: name run files or folders of them")
+            raise Problem(
+                f"there is no {path}: name run files or folders of them, or train one with "
+                "'make table1'"
+            )
     if not (snapshots := scan(paths, {})):
         raise Problem(
             f"there is no run in {', '.join(map(str, arguments.paths))}: train one with "
