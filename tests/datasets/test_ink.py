@@ -256,3 +256,6 @@ def test_an_unreadable_picture_is_refused(digits, path, monkeypatch):
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
         with pytest.raises(Problem, match=r"is too large: expected at most 0\.05 million"):
             ink.read_digit(path)
+    monkeypatch.setattr(ink.reading, "MOST_PICTURE_BYTES", len(whole) - 1)
+    with pytest.raises(Problem, match=rf"is too large: expected at most {len(whole) - 1:,} bytes"):
+        ink.read_digit(path)

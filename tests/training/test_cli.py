@@ -216,6 +216,12 @@ def test_status_is_right_though_nobody_can_read(program, status):
         assert done.stderr == "stopped by SIGINT\n"
 
 
+def test_new_file_of_a_command_is_no_standard_stream():
+    program = "import os, sys; from experiments.training.messages import open_streams\n"
+    program += "open_streams(); sys.exit(os.open('/', os.O_RDONLY))"
+    assert run('"$0" -c "$@" <&- >&- 2>&-', program).returncode > 2
+
+
 def number_of_a_new_file(_channel, path):
     """The file descriptor that a new file gets in a worker."""
     print("a message", file=sys.stderr)

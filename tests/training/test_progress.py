@@ -72,7 +72,7 @@ LINE = "eta 1.00e-03, loss 0.5000, validation 20.00 %, test 7.00 %, 300 images/s
             ],
         ),
         # Images beyond an epoch, which a second worker reports again, do not count.
-        ([("a", 2), ("b", 2)], 0, "a>0 b>0 b+6000 20 a=1", ["0:00:20; 0 of 2, all left 0:00:20"]),
+        ([("a", 2), ("b", 4)], 0, "a>0 b>0 b+6000 20 a=1", ["0:00:20; 0 of 2, all left 0:00:40"]),
         # Runs whose worker died lose their epoch.
         (
             [("a", 4), ("b", 4)],
