@@ -24,6 +24,10 @@ from mlp_gpu.engine import Engine
 GPU_SAVE_SECONDS = 5  # of training between two saves: an epoch may be shorter than a save
 
 
+class TimeIsUp(Exception):
+    """The time that a training was given is over. The message says what is saved."""
+
+
 class Callbacks:
     """Methods that a training calls as it goes on. These do nothing. An exception ends it."""
 
@@ -32,6 +36,9 @@ class Callbacks:
 
     def tick(self, n_images: int) -> None:
         """Called repeatedly in an epoch. n_images: number trained since the last call."""
+
+    def trained(self, seconds: float) -> None:
+        """Called when an epoch has ended that is not the last. seconds: that it took."""
 
     def epoch(self, row: training.Epoch) -> None:
         """Called after each epoch, when it is saved; the next one may have begun."""
@@ -281,8 +288,8 @@ def train_run(
     trains this run. The run file and the weights file are replaced after each epoch, on a GPU after
     several short ones, while the next one is trained. A finished run is only read.
 
-    Raises Problem or files.FileFault with one sentence, and Interrupted on a signal. The files then
-    hold the last good epoch.
+    Raises Problem or files.FileFault with one sentence, Interrupted on a signal, and TimeIsUp if
+    `callbacks` do. The files then hold the last good epoch.
     """
     test_set = dataset.test_images, dataset.test_labels
     if epochs_done(path, config) == config.epochs:
@@ -327,12 +334,17 @@ def train_run(
                         if is_due or run.finished:
                             now = replace(run, metrics=run.metrics.first(run.epochs))
                             saver.start(partial(_save, path, now, latest, chosen))
+                    if not run.finished:
+                        callbacks.trained(run.epoch_seconds[-1])
                 saver.report(wait=True)
         except training.Diverged as reason:
             kept = _end_early(path, run, saver, (latest, chosen), str(reason))
             raise Problem(
                 f"it cannot go on: {reason}; {kept}; try a lower --eta with another --out"
             ) from reason
+        except TimeIsUp:
+            kept = _end_early(path, run, saver, (latest, chosen), "its minutes were over")
+            raise TimeIsUp(f"{kept}; the same command goes on from there") from None
         except Interrupted as reason:
             kept = _end_early(path, run, saver, (latest, chosen), reason.name)
             raise Interrupted(

@@ -223,9 +223,9 @@ def test_an_epoch_begins_anew_whatever_was_before():
         assert (W.view(np.uint32) == V.view(np.uint32)).all()
 
 
-@pytest.mark.parametrize("n_block", [0, 257])
+@pytest.mark.parametrize("n_block", [0, 513])
 def test_blocks_that_have_no_room_are_refused(n_block):
-    with pytest.raises(ValueError, match=f"expected 1 to 256 images per block, got {n_block}"):
+    with pytest.raises(ValueError, match=f"expected 1 to 512 images per block, got {n_block}"):
         WindowCudaEngine(n_block)
 
 
