@@ -44,6 +44,7 @@ from mlp_gpu.window import products, progress
 from mlp_gpu.window.engine import WindowCudaEngine
 from mlp_gpu.window.workspace import Workspace
 
+WINDOW_IMAGES = 256  # of the sweep whose kernels are timed, half way through a block
 # Before the launch the L2 cache holds as much of the kernel's data as it has room for, or none.
 CACHE_STATES = ("warm", "cold")
 
@@ -319,14 +320,14 @@ def work_of_an_image(
 
 
 def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
-    """The kernels of a block of the window: of its begin, a sweep of the largest window, its end.
+    """The kernels of a block of the window: of its begin, a sweep of WINDOW_IMAGES, its end.
 
     Each is launched as in the middle of a block.
 
     Those that only move the window, `slide_window` and `next_block`, are left out: they would move
     it between two repeats.
     """
-    sizes, n_block, n = network.sizes, WINDOW_IMAGES_PER_BLOCK, progress.MAX_WINDOW
+    sizes, n_block, n = network.sizes, WINDOW_IMAGES_PER_BLOCK, WINDOW_IMAGES
     weights = [copy_to_gpu(W, stream) for W in network.weights]
     workspace = Workspace(sizes, weights, n_block, gpu.compute_capability())
     gpu.fill([*workspace.blank(), *workspace.at_start(n_block)], stream)
@@ -368,7 +369,7 @@ def with_baselines(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
         product = kernel.name.partition("_")[0]
         if "products" not in kernel.name and product != "update":
             continue
-        n, n_block = progress.MAX_WINDOW, WINDOW_IMAGES_PER_BLOCK
+        n, n_block = WINDOW_IMAGES, WINDOW_IMAGES_PER_BLOCK
         end = (n_block + n) // 2
         if kernel.layer == 1:  # of all images of a block at once
             n = end = n_block

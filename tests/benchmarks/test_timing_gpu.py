@@ -269,7 +269,7 @@ def test_the_windows_kernels_are_found_half_way_through_a_block(timer):
     """Each has something to do, again and again: none returns at once or moves the window."""
     network = Network.initial((37, 21, 33, 10), 0)
     kernels = list(window_kernels(network, timer.stream))
-    n, end, n_block = 128, 192, 256
+    n, end, n_block = 256, 384, 512
     assert sum(one.n_bytes for one in kernels[2:-3]) == pytest.approx(
         sweep_work(network.sizes, n, end, n_block).n_bytes
     )
@@ -300,13 +300,13 @@ def test_cublas_follows_each_product_of_the_window(monkeypatch):
     ours, *others = gpu_times.with_baselines(kernels)
     assert [ours, *others[::2]] == kernels
     assert made == [  # images, and the last one, as in `window_kernels`
-        *(("forward", 37, 21, 256, 256, 256), ("forward", 21, 10, 128, 192, 256)),
-        *(("backward", 21, 10, 128, 192, 256), ("update", 21, 10, 128, 192, 256)),
+        *(("forward", 37, 21, 512, 512, 512), ("forward", 21, 10, 256, 384, 512)),
+        *(("backward", 21, 10, 256, 384, 512), ("update", 21, 10, 256, 384, 512)),
     ]
     words = [  # read: a matrix and rows of the block; written: products with both
-        38 * 21 + 38 * 256 + 256 * (21 + 256),
-        22 * 10 + 22 * 192 + 128 * (10 + 192),
-        22 * 10 + 10 * 192 + 128 * (22 + 192),
+        38 * 21 + 38 * 512 + 512 * (21 + 512),
+        22 * 10 + 22 * 384 + 256 * (10 + 384),
+        22 * 10 + 10 * 384 + 256 * (22 + 384),
         2000,
     ]
     assert [one.n_bytes for one in others[1::2]] == [4 * n for n in words]
