@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from executed import HAS_GPU, device
+from executed import HAS_GPU, device, on_all_devices
 from gpu_arrays import arrays, assert_launched_with, assert_repeats_are_bit_equal, uniform
 from reference import EPS, A, B
 
@@ -130,6 +130,7 @@ def test_output(arrays, n_in, n_out, scale):
     assert arrays.get(step) == 2
 
 
+@on_all_devices
 @pytest.mark.parametrize(
     ("n", "sizes"),
     [
@@ -160,6 +161,7 @@ def test_evaluate(arrays, n, sizes):
     assert (abs(arrays.get(states[-1]) - p) <= bound).all()
 
 
+@on_all_devices
 def test_perceptrons_are_evaluated_on_tensor_cores_from_compute_capability_8_on(device):
     net = Perceptron((5, 3), 4)
     _, (product, _) = net.evaluate(net.batch[0])
@@ -195,6 +197,7 @@ def every_kernel(arrays, n_in, n_out):
     ]
 
 
+@on_all_devices
 @pytest.mark.parametrize(
     ("n_in", "n_out", "repeats"),
     [
@@ -222,5 +225,6 @@ def signatures():
     return SIGNATURES | {forward_tensor_batch: tensor_cores.SIGNATURES[forward_tensor_batch]}
 
 
+@on_all_devices
 def test_every_kernel_is_tested(arrays):
     assert {launch.kernel for launch, _ in every_kernel(arrays, 33, 31)} == set(signatures())

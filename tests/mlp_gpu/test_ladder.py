@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from executed import DEVICES, HAS_GPU, on_device
+from executed import ENGINE_DEVICES, HAS_GPU, KERNEL_DEVICES, on_device
 from gpu_arrays import assert_launched_with
 from ladder_cases import copy, epoch, moving
 
@@ -42,7 +42,7 @@ def assert_close(found, expected, before):
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", KERNEL_DEVICES)
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_rung_makes_the_references_steps(rung, device, hidden, monkeypatch):
     monkeypatch.setattr(graph, "IMAGES_PER_GRAPH", 3)  # two graphs and one image
@@ -68,7 +68,7 @@ def test_repeats_are_bit_equal(rung, hidden, repeats, monkeypatch):
     monkeypatch.setattr(graph, "IMAGES_PER_GRAPH", 3)
     monkeypatch.setattr(one_kernel, "CHUNK", 4)
     net, (images, labels, order) = moving(hidden), epoch()
-    with on_device(DEVICES[0]):
+    with on_device(ENGINE_DEVICES[0]):
         stream, first = gpu.new_stream(), None
         for _ in range(repeats):
             there = arrays.put(net, images, labels, order, RUNGS[rung].TRANSPOSED, stream)

@@ -7,7 +7,7 @@ import nets
 import numpy as np
 import pytest
 import reference
-from executed import DEVICES, HAS_GPU, device
+from executed import HAS_GPU, device, on_all_devices
 from test_window import distance
 
 from deepbig_runtime import gpu
@@ -21,8 +21,6 @@ from mlp_gpu.window import engine as window_engine
 from mlp_gpu.window import progress
 from mlp_gpu.window.engine import WindowCudaEngine
 from mlp_gpu.window.progress import LIMITS
-
-pytestmark = pytest.mark.parametrize("device", DEVICES, indirect=True)
 
 ETA = float(np.float32(0.05))  # large, so that corrections and steps show
 
@@ -44,6 +42,7 @@ def count_sweeps(engine):
     return int(state[progress.SWEEPS]), int(state[progress.WINDOW])
 
 
+@on_all_devices
 @pytest.mark.parametrize(
     ("sizes", "n_block"),
     [
@@ -186,6 +185,7 @@ def test_graphs_of_two_places_of_images_are_cached(monkeypatch):
     assert len(engine._graphs) == 3
 
 
+@on_all_devices
 def test_repeats_are_bit_equal():
     """Without a GPU, threads and blocks run in another order each time."""
     sizes = (50, 37, 33, 10)

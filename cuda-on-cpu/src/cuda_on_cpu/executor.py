@@ -131,7 +131,7 @@ class Executor:
 
     def _program(self, kernel: Any, signature: str | tuple) -> Program:
         if (kernel, signature) not in self._programs:
-            ptx = compile_ptx(kernel, signature, self.cc, lineinfo=True, cache=self.cache)
+            ptx = compile_ptx(kernel, signature, self.cc, self.cache)
             self._programs[kernel, signature] = Program(ptx, self.cache)
         return self._programs[kernel, signature]
 
