@@ -1,4 +1,4 @@
-"""Epochs: schedule, order, choice, evaluation, divergence, and starting in the middle."""
+"""Epochs: schedule, order, choice, evaluation and divergence."""
 
 import numpy as np
 import pytest
@@ -74,22 +74,6 @@ def test_epochs_are_what_they_say():
         assert row.validation_errors == (outputs.argmax(1) != APART[1]).sum()
         assert row.test_errors == (row.outputs.argmax(1) != TEST[1]).sum()
         np.testing.assert_allclose(row.outputs, expected.predict(TEST[0]), atol=1e-5)
-
-
-def test_starting_in_the_middle_gives_the_same_bits():
-    whole = new_engine()
-    rows = list(training.train(whole, TRAINING, TRAINING, TEST, SCHEDULE, 7, deform))
-    half = new_engine()
-    list(training.train(half, TRAINING, TRAINING, TEST, Schedule(2, 0.05, 0.5), 7, deform))
-    rest = new_engine(seed=99)
-    rest.set_network(half.get_network())
-    later = list(training.train(rest, TRAINING, TRAINING, TEST, SCHEDULE, 7, deform, first_epoch=3))
-    assert [row.epoch for row in later] == [3, 4]
-    for a, b in zip(rows[2:], later, strict=True):
-        assert (a.train_loss, a.validation_errors) == (b.train_loss, b.validation_errors)
-        assert a.outputs.tobytes() == b.outputs.tobytes()
-    for a, b in zip(whole.get_network().weights, rest.get_network().weights, strict=True):
-        assert a.tobytes() == b.tobytes()
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # also of other threads

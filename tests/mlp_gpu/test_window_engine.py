@@ -76,20 +76,6 @@ def test_training_in_windows_matches_the_numpy_program_and_float64(sizes, n_bloc
     assert distance(found.unpadded(), known, weights) < 2 * distance(known, exact, weights)
 
 
-@pytest.mark.slow
-def test_training_of_net_1_at_real_size_is_as_exact_as_in_float32():
-    sizes = NETS[1]
-    engine, weights, images, labels, order = make(sizes, 48, 48)
-    engine.train(images, labels, order, 1e-3)
-    known = [W.astype(np.float32) for W in weights]
-    oracle.train_in_windows(
-        known, images[order], labels[order], 1e-3, progress.FIRST_WINDOW, 48, LIMITS
-    )
-    exact, _ = reference.train(weights, images, labels, order, 1e-3)
-    rounding = distance(known, exact, weights)
-    assert distance(engine.get_network().unpadded(), exact, weights) < 1.5 * rounding
-
-
 def test_windows_adapt_to_how_many_sweeps_images_need():
     windows = {}
     for eta in (1e-4, 0.6):

@@ -4,21 +4,16 @@ Numbers that a kernel must not read are NaN, and so are those that it must not w
 """
 # ruff: noqa: F401, F811 - fixtures are imported
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from executed import DEVICES, HAS_GPU, device, on_all_devices
-from gpu_arrays import arrays, assert_launched_with, uniform
+from executed import DEVICES, device, on_all_devices
+from gpu_arrays import arrays, uniform
 from reference import EPS, A, B
 
 from deepbig_runtime import gpu
-from experiments.drawing import launches
-from mlp_gpu import tensor_cores
-from mlp_gpu.kernels.tensor_evaluate import forward_tensor_batch
 from mlp_gpu.network import pad32, padded_shapes
 from mlp_gpu.tensor_cores import KERNELS, LOWEST_CC, fastest
-from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums
+from mlp_gpu.window import blocks, products, progress, sums
 from mlp_gpu.window.progress import (
     ALL_TIMES,
     BLOCK,
@@ -483,15 +478,3 @@ def test_next_block_after_the_last_one_is_empty(arrays):
     assert found[WINDOW] == 32  # a short block says nothing of windows
     arrays.run(progress.end_block(there, 75, 40))
     assert (arrays.get(there) == found).all()
-
-
-ALL_SIGNATURES = SIGNATURES | tensor_cores.SIGNATURES
-ALL_SIGNATURES.pop(forward_tensor_batch)
-
-
-@pytest.mark.skipif(not HAS_GPU, reason="the executor compiles for the signatures: needs a GPU")
-def test_kernels_are_launched_with_their_signatures(arrays):
-    for launch in launches.window().values():
-        there = [arrays.put(a) if isinstance(a, np.ndarray) else a for a in launch.arguments]
-        arrays.run([replace(launch, arguments=tuple(there))])
-    assert_launched_with(ALL_SIGNATURES)
