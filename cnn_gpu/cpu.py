@@ -401,6 +401,9 @@ class ConvCpuEngine:
 
         return train_in_chunks(train, order, IMAGES_PER_TICK, IMAGES_PER_TICK, tick)
 
+    def keep(self, images: np.ndarray) -> np.ndarray:
+        return images
+
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._network.source.n_neurons)
 

@@ -172,7 +172,7 @@ class ConvCudaEngine(OnlineCudaEngine):
                 found += self._adjust(number)
         return found + perceptron.update(self.eta)
 
-    def predict_batch(self, images: np.ndarray) -> DeviceArray:
+    def predict_batch(self, images: np.ndarray | DeviceArray) -> DeviceArray:
         n = len(images)
         inputs = self._perceptron.batch[0][:n]
         rows = self._rows[:n] if self._layers else inputs

@@ -68,7 +68,7 @@ def missing(n_bytes: int = 0) -> str | None:
                 f"the NVIDIA driver is too old: it knows CUDA {known[0]}.{known[1]} and the "
                 f"installed packages need CUDA {needed}; update the driver"
             )
-        free = cuda.current_context().get_memory_info().free
+        free = free_bytes()
         found = cuda.get_current_device().compute_capability
         lowest = cuda.cudadrv.nvrtc.get_lowest_supported_cc()
         if found < lowest:
@@ -222,8 +222,12 @@ def device_array(shape: tuple[int, ...], dtype: type | np.dtype) -> DeviceArray:
         if error.code != OUT_OF_MEMORY:
             raise
         needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        free = cuda.current_context().get_memory_info().free
-        raise GpuFault(_too_little(needed, free)) from None
+        raise GpuFault(_too_little(needed, free_bytes())) from None
+
+
+def free_bytes() -> int:
+    """Memory on the GPU that no program has."""
+    return cuda.current_context().get_memory_info().free
 
 
 def fill(pairs: Iterable[tuple[DeviceArray, np.ndarray]], stream: Stream) -> None:

@@ -109,7 +109,8 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
             windows=jobs.takes_windows(arguments, path),
             study=setting.variant,
         )
-        made[path] = jobs.make_job(arguments, path, f"{setting.name}, seed {seed}", config)
+        label = f"{setting.name}, seed {seed}, {setting.epochs} epochs"
+        made[path] = jobs.make_job(arguments, path, label, config)
     return list(made.values())
 
 

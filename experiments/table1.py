@@ -9,6 +9,8 @@ Ctrl-C stops it; the same command continues.
 """
 
 import argparse
+import math
+import time
 from dataclasses import replace
 from itertools import product
 
@@ -47,11 +49,19 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="deform on the CPU before each epoch, not on the GPU during the training; the images "
         "differ by rounding",
     )
+    parser.add_argument(
+        "--minutes",
+        type=cli.number(0.1, 1e6),
+        metavar="N",
+        help="stop before N minutes are over, compiling included, at the end of an epoch if "
+        "possible; the same command goes on (default: train to the end)",
+    )
     add_deformation_arguments(parser)
     usual = "none; the undeformed training images choose it, as in the paper"
     plans.add_validation_arguments(parser, None, usual)
     plans.add_trainer_arguments(parser, "runs/table1", "some minutes per net on a CPU", cores=4)
     arguments = parser.parse_args(argv)
+    arguments.deadline = time.time() + 60 * (arguments.minutes or math.inf)
     cli.check_size(arguments)
     plans.choose_out(arguments)
     if arguments.validation_part > 1 and not arguments.validation:

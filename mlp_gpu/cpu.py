@@ -137,6 +137,9 @@ class CpuEngine:
         _, passes, sweeps = self._progress.tolist()
         return sweeps, passes
 
+    def keep(self, images: np.ndarray) -> np.ndarray:
+        return images
+
     def predict(self, images: np.ndarray) -> np.ndarray:
         images = flat_images(images, self._sizes[0])
         sizes = np.array(self._sizes)

@@ -77,7 +77,7 @@ class OnlineCudaEngine(ABC):
         """The launches that train one image, in order. `train` has put images on the GPU before."""
 
     @abstractmethod
-    def predict_batch(self, images: np.ndarray) -> DeviceArray:
+    def predict_batch(self, images: np.ndarray | DeviceArray) -> DeviceArray:
         """Launch the kernels that compute class probabilities of at most batch_size images."""
 
     @gpu.faults()
@@ -137,7 +137,15 @@ class OnlineCudaEngine(ABC):
         tick(n, float(losses.mean(dtype=np.float64)))
 
     @gpu.faults()
-    def predict(self, images: np.ndarray) -> np.ndarray:
+    def keep(self, images: np.ndarray) -> np.ndarray | DeviceArray:
+        if images.nbytes > gpu.free_bytes() // 2:  # leaves room for what other programs take
+            return images
+        kept = gpu.device_array(images.shape, images.dtype)
+        gpu.fill([(kept, images)], self.stream)
+        return kept
+
+    @gpu.faults()
+    def predict(self, images: np.ndarray | DeviceArray) -> np.ndarray:
         images = flat_images(images, self.n_inputs)
         outputs = np.empty((len(images), self.n_classes), np.float32)
         for start in range(0, len(images), self.batch_size):
@@ -192,7 +200,7 @@ class CudaEngine(OnlineCudaEngine):
             *self._net.update(self.eta),
         ]
 
-    def predict_batch(self, images: np.ndarray) -> DeviceArray:
+    def predict_batch(self, images: np.ndarray | DeviceArray) -> DeviceArray:
         inputs = self._net.batch[0][: len(images)]
         inputs.copy_to_device(images, stream=self.stream)
         outputs, launches = self._net.evaluate(inputs)

@@ -21,8 +21,8 @@ PERCEPTRON_SCHEDULES = (WINDOW, *SCHEDULES)
 # Version of an engine's arithmetic: the order of its sums, and the rule by which it chooses blocks
 # and windows. It is part of a run's configuration, because bits depend on it; older runs lack it.
 CPU_ARITHMETIC, CONV_CPU_ARITHMETIC = 4, 3  # of perceptrons and of convolutional nets
-WINDOW_ARITHMETIC = 2  # of the GPU's schedule `window`
-WINDOW_IMAGES_PER_BLOCK = 256  # of the schedule `window`: the more, the fewer launches an image
+WINDOW_ARITHMETIC = 3  # of the GPU's schedule `window`
+WINDOW_IMAGES_PER_BLOCK = 512  # of the schedule `window`: the more, the fewer launches an image
 
 
 Net = TypeVar("Net")  # the kind of nets that an engine trains
@@ -60,5 +60,8 @@ class Engine(Protocol[Net]):
         Raises ValueError for shapes, types, labels or indices that do not fit.
         """
 
-    def predict(self, images: np.ndarray) -> np.ndarray:
+    def keep(self, images: np.ndarray) -> "np.ndarray | DeviceArray":
+        """The images for `predict`, on the GPU if that computes and has room for them."""
+
+    def predict(self, images: "np.ndarray | DeviceArray") -> np.ndarray:
         """Class probabilities, float32 (n, n_classes), in batches and without any update."""

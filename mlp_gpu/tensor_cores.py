@@ -7,7 +7,6 @@ from mlp_gpu.kernels import evaluate
 from mlp_gpu.kernels.tensor_evaluate import forward_tensor_batch
 from mlp_gpu.tensor_tiles import SIDE, THREADS, TILE
 from mlp_gpu.window import blocks, products, sums, tensor_sums
-from mlp_gpu.window.progress import MAX_WINDOW
 from mlp_gpu.window.tensor_products import (
     backward_tensor_products,
     forward_tensor_products,
@@ -49,5 +48,6 @@ def on_tensor_cores(launch: Launch) -> Launch:
         grid = wide, grid[1], -(-images // TILE)
     elif plain in sums.SIGNATURES:
         M = arguments[3 if plain is sums.forward_states else 4]
-        grid, threads = (-(-M.shape[1] // TILE), MAX_WINDOW // SIDE), tensor_sums.THREADS
+        images = grid[1] * sums.IMAGES
+        grid, threads = (-(-M.shape[1] // TILE), -(-images // SIDE)), tensor_sums.THREADS
     return replace(launch, kernel=KERNELS[plain], grid=grid, threads=threads)

@@ -73,12 +73,15 @@ def image_order(n: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def count_errors(
-    engine: Engine, images: np.ndarray, labels: np.ndarray, tick: Callable[[int], None]
+    engine: Engine,
+    images: "np.ndarray | DeviceArray",
+    labels: np.ndarray,
+    tick: Callable[[int], None],
 ) -> tuple[int, np.ndarray]:
     """The number of misclassified images, and the outputs, float32 (n, classes).
 
-    images: as `train` has them. labels: uint8 (n,). tick: called with 0 between the parts.
-    Raises Diverged if an output is not finite.
+    images: as `train` has them, or as Engine.keep gives them. labels: uint8 (n,). tick: called with
+    0 between the parts. Raises Diverged if an output is not finite.
     """
     parts = []
     for start in range(0, len(images), IMAGES_PER_PREDICT):
@@ -141,8 +144,12 @@ def train(
         order = image_order(len(labels), seed, epoch)
         loss = engine.train(images, labels, order, eta, checked_tick(epoch, eta, len(order), tick))
         trained = time.perf_counter()
-        validation_errors, _ = count_errors(engine, *validation_set, tick)
-        test_errors, outputs = count_errors(engine, *test_set, tick)
+        if epoch == first_epoch:  # training has taken the memory that it needs
+            validation_images, test_images = (
+                engine.keep(images) for images, _ in (validation_set, test_set)
+            )
+        validation_errors, _ = count_errors(engine, validation_images, validation_set[1], tick)
+        test_errors, outputs = count_errors(engine, test_images, test_set[1], tick)
         yield Epoch(
             epoch=epoch,
             eta=eta,

@@ -271,7 +271,7 @@ def sweep_works(sizes: tuple[int, ...], n: float, end: float, n_block: int) -> l
     Deltas are read before they are overwritten, to see how they changed.
     """
     found: list[LayerWork] = []
-    most = products.most_images(n_block)
+    most = progress.most_images(n_block)
     layers = list(enumerate(pairwise(sizes), start=1))
     for layer, (n_in, n_out) in layers:
         product, parts = _product(n_in + 1, n_out, n, end, most if layer > 1 else n_block)

@@ -6,12 +6,14 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from deform_gpu import COMMITTEE, Deformation
 from experiments.results.rows import StudyRow
-from experiments.results.tables import TIME_SUM, interval, run_source, source_line
+from experiments.results.tables import AND, TIME_SUM, interval, run_source, source_line
 from experiments.training.configs import settings
 from experiments.training.formatting import duration, markdown_table
+from experiments.training.provenance import SourceColumns
 from experiments.training.store import Run
 from mlp_gpu.training import Schedule
 
@@ -255,8 +257,22 @@ def report(rows: Sequence[StudyRow]) -> str:
         "are held out, choose the epoch, and count. No test image was looked at. Means of the "
         "seeds; intervals: 95 %, Clopper-Pearson, of one net with the mean.\n\n"
         f"{markdown_table(study_table(rows))}\n\n"
-        f"{'; '.join(dict.fromkeys(source_line(row.source) for row in rows))}."
+        f"{'; '.join(_source_lines([row.source for row in rows]))}."
     )
+
+
+def _source_lines(sources: Sequence[SourceColumns]) -> list[str]:
+    """A line for each machine and its versions, with the days and commits of all its nets."""
+    alike: dict[tuple[str, str, str], list[SourceColumns]] = {}
+    for source in sources:
+        alike.setdefault((source.device, source.driver, source.versions), []).append(source)
+    lines = []
+    for own in alike.values():
+        days = sorted({source.date[:10] for source in own})
+        commits = dict.fromkeys(commit for source in own for commit in source.commit.split(AND))
+        source = structs.replace(own[0], commit=AND.join(commits))
+        lines.append(source_line(source, date=" to ".join(dict.fromkeys((days[0], days[-1])))))
+    return lines
 
 
 def expectations() -> str:

@@ -6,6 +6,7 @@ beside that file keeps others out.
 """
 
 import argparse
+import math
 import time
 import traceback
 from collections import Counter
@@ -53,7 +54,7 @@ class Job:
 
     path: its run file. label: its name in messages, unique among the jobs of a command. config:
     what defines the run. data_dir: folder of the data, None for the usual places. schedule: how a
-    GPU's kernels are launched.
+    GPU's kernels are launched. deadline: when it must have stopped, seconds since 1970.
     """
 
     path: Path
@@ -61,25 +62,31 @@ class Job:
     config: Config
     data_dir: Path | None = None
     schedule: str = SCHEDULES[0]
+    deadline: float = math.inf
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How a job ended: with a finished run, or with a failure, a sentence that says why.
 
-    status: what the command's exit status becomes: 0, or FAILED, or GPU_FAILED.
+    stopped: what is saved of a run whose time is over, a sentence. status: what the command's exit
+    status becomes: 0, or FAILED, or GPU_FAILED.
     """
 
     run: Run | None = None
     failure: str | None = None
     status: int = 0
+    stopped: str | None = None
 
 
 class Reporter(runs.Callbacks):
-    """Sends messages about a job, and ends it when the pool asks it to stop."""
+    """Sends messages about a job, and ends it when the pool asks it to stop or its time is over.
 
-    def __init__(self, label: str, channel: Channel):
-        self._label, self._channel = label, channel
+    deadline: see Job. An epoch does not begin if it would end later, by the time of the last one.
+    """
+
+    def __init__(self, label: str, channel: Channel, deadline: float):
+        self._label, self._channel, self._deadline = label, channel, deadline
         self._images, self._sent = 0, time.perf_counter()
 
     def start(self, epochs_done: int) -> None:
@@ -87,12 +94,17 @@ class Reporter(runs.Callbacks):
 
     def tick(self, n_images: int) -> None:
         self._images += n_images
+        self.trained(0)
         if time.perf_counter() - self._sent < MESSAGE_SECONDS:
             return
         if signum := self._channel.stop_signal():
             raise Interrupted(signum)
         self._channel.send(Trained(self._label, self._images))
         self._images, self._sent = 0, time.perf_counter()
+
+    def trained(self, seconds: float) -> None:
+        if time.time() + seconds > self._deadline:
+            raise runs.TimeIsUp
 
     def epoch(self, row: Epoch) -> None:
         self._channel.send(Trained(self._label, self._images))
@@ -106,12 +118,16 @@ def train_job(channel: Channel, job: Job) -> Outcome:
 
     Raises Interrupted on a signal to this process, and when the pool asks its jobs to stop.
     """
+    if time.time() > job.deadline:
+        return Outcome(stopped="its turn did not come")
     try:
         dataset = configs.prepare(configs.load(job.config, job.data_dir), job.config)
         engine = nets.make_engine(job.config, job.schedule)
         runs.warm_up(engine, job.config, dataset)
-        reporter, timeout = Reporter(job.label, channel), channel.lock_timeout
+        reporter, timeout = Reporter(job.label, channel, job.deadline), channel.lock_timeout
         return Outcome(runs.train_run(job.path, job.config, dataset, engine, reporter, timeout))
+    except runs.TimeIsUp as reason:
+        return Outcome(stopped=str(reason))
     except Exception as error:
         if sentence := explained(error):  # its causes are lost on the way to the command
             return Outcome(None, sentence, GPU_FAILED if isinstance(error, GpuFault) else FAILED)
@@ -258,7 +274,7 @@ def make_job(arguments: argparse.Namespace, path: Path, label: str, config: Conf
     if arguments.scheduler:  # workers have other current folders
         path, data_dir = path.absolute(), data_dir and data_dir.absolute()
     schedule = WINDOW if config.images_per_block else cli.schedule(arguments)
-    return Job(path, label, config, data_dir, schedule)
+    return Job(path, label, config, data_dir, schedule, getattr(arguments, "deadline", math.inf))
 
 
 def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
@@ -274,6 +290,9 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
     unfinished = [job for job in jobs if epochs_done[job] < job.config.epochs]
     epoch_seconds = _estimate_all(unfinished, pool)
     _announce(jobs, epochs_done, epoch_seconds, pool)
+    for job in unfinished:
+        if time.time() + epoch_seconds[workload(job)] > job.deadline:
+            tell(f"{job.label}: its first epoch will hardly end within --minutes")
     tracks = [
         Track(job.label, job.config, epoch_seconds[workload(job)], epochs_done[job])
         for job in unfinished
@@ -285,7 +304,7 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
         for job in jobs
         if job not in outcomes
     }
-    if n_failed := sum(outcome.run is None for outcome in outcomes.values()):
+    if n_failed := sum(outcome.failure is not None for outcome in outcomes.values()):
         tell(f"{n_failed} of {len(jobs)} runs failed, see above")
     return [outcomes[job] for job in jobs]
 
@@ -379,6 +398,8 @@ def _train_unfinished(jobs: Sequence[Job], pool: Pool, view: View) -> dict[Job, 
                 n, wrong = len(run.labels), run.chosen_errors
                 errors = f"{wrong} of {n:,} {job.config.tested_on} images wrong, {wrong / n:.2%}"
                 view.tell(f"finished: {job.label}: {errors}")
+            if outcome.stopped:
+                view.tell(f"stopped: {job.label}: {outcome.stopped}")
             if outcome.failure:
                 view.tell(f"failed: {job.label}: {outcome.failure}")
     except Interrupted as reason:

@@ -21,6 +21,12 @@ from experiments.training.provenance import Session
 from mlp_gpu import network, training
 from mlp_gpu.engine import Engine
 
+GPU_SAVE_SECONDS = 5  # of training between two saves: an epoch may be shorter than a save
+
+
+class TimeIsUp(Exception):
+    """The time that a training was given is over. The message says what is saved."""
+
 
 class Callbacks:
     """Methods that a training calls as it goes on. These do nothing. An exception ends it."""
@@ -31,8 +37,16 @@ class Callbacks:
     def tick(self, n_images: int) -> None:
         """Called repeatedly in an epoch. n_images: number trained since the last call."""
 
+    def trained(self, seconds: float) -> None:
+        """Called when an epoch has ended that is not the last. seconds: that it took."""
+
     def epoch(self, row: training.Epoch) -> None:
         """Called after each epoch, when it is saved; the next one may have begun."""
+
+
+def seconds_between_saves(config: Config) -> float:
+    """The least time from the beginning of a save to that of the next."""
+    return GPU_SAVE_SECONDS if config.engine == "cuda" else 0
 
 
 def epochs_done(path: Path, config: Config) -> int:
@@ -57,10 +71,10 @@ def epochs_done(path: Path, config: Config) -> int:
 def load_weights(path: Path, run: store.Run) -> dict[str, AnyNetwork]:
     """The networks beside a run file, latest and chosen.
 
-    They are of the run's last epoch, or of the one before if the process was killed between writing
-    the two files. Then the last one is taken out of the run's metrics, so that its chosen epoch is
-    that of the network; its outputs and provenance stay. Raises Problem if the files do not belong
-    together, files.FileFault if one is damaged.
+    They are of the run's last epoch, or of the save before if the process was killed between
+    writing the two files. Then later epochs are taken out of the run's metrics, so that its chosen
+    epoch is that of the network; its outputs and provenance stay. Raises Problem if the files do
+    not belong together, files.FileFault if one is damaged.
     """
     weights = store.weights_path(path)
     networks, attributes = network.load(weights, nets.kind(run.config))
@@ -74,7 +88,8 @@ def load_weights(path: Path, run: store.Run) -> dict[str, AnyNetwork]:
         if any(net.stored().attrs != nets.attributes(config) for net in networks.values()):
             raise files.Malformed(f"its nets have other layers than {config.net_name}")
     store.check_config(weights, config, run.config)
-    if run.epochs - epoch not in (0, 1):
+    between_saves = sum(run.epoch_seconds[epoch:-1])  # of a save, the last epoch is always new
+    if epoch > run.epochs or between_saves > seconds_between_saves(run.config):
         raise Problem(
             f"{weights} is of epoch {epoch} and {path} of epoch {run.epochs}: they do not belong "
             "together; put the right ones back or move both away"
@@ -187,7 +202,7 @@ def resume(
     run.config = config  # which may ask for more epochs
     n_saved = run.epochs
     networks = load_weights(path, run)
-    if run.epochs < n_saved:  # killed between the two files: the last epoch is done again
+    if run.epochs < n_saved:  # killed between the two files: the last epochs are done again
         run.provenance[-1].end = None
         engine.set_network(networks["chosen"])
         run.outputs = engine.predict(test_images)
@@ -197,17 +212,21 @@ def resume(
 
 
 class Saver:
-    """Saves epochs, one at a time, in a thread while the next one is trained.
+    """Saves epochs, one save at a time, in a thread while the next ones are trained.
 
     A save of net 4 takes 0.3 seconds, an epoch of it on an H100 0.7. Leaving the body of `with`
     waits for the save in progress. The error of a save is raised again, files.FileFault.
 
-    on_saved: called in the thread of the training with each epoch, when it is saved.
+    on_saved: called in the thread of the training with each epoch, when it is saved. pause: see
+    `seconds_between_saves`.
     """
 
-    def __init__(self, on_saved: Callable[[training.Epoch], None]):
-        self._on_saved, self._thread = on_saved, ThreadPoolExecutor(max_workers=1)
-        self._pending: tuple[Future, training.Epoch] | None = None
+    def __init__(self, on_saved: Callable[[training.Epoch], None], pause: float):
+        self._on_saved, self._pause = on_saved, pause
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._begun = -math.inf  # when the last save began
+        self._pending: tuple[Future, list[training.Epoch]] | None = None  # the save in progress
+        self._waiting: list[training.Epoch] = []  # epochs that no save has
 
     def __enter__(self) -> "Saver":
         # Starts the thread, where Ctrl-C still ends it: without memory that can take for ever.
@@ -221,21 +240,38 @@ class Saver:
             finally:
                 self._thread.shutdown()
 
-    def start(self, row: training.Epoch, save: Callable[[], None]) -> None:
-        """Begin to save an epoch. The one before has been reported."""
-        self._pending = self._thread.submit(save), row
+    def add(self, row: training.Epoch) -> bool:
+        """Note an epoch that is trained. Returns whether a save is due."""
+        self._waiting.append(row)
+        return time.monotonic() - self._begun >= self._pause
+
+    def start(self, save: Callable[[], None]) -> None:
+        """Begin to save all epochs that no save has, after the save in progress."""
+        self.report(wait=True)
+        self._begun = time.monotonic()
+        self._pending, self._waiting = (self._thread.submit(save), self._waiting), []
+
+    def save_rest(self, save: Callable[[], None]) -> None:
+        """Save the epochs that no save has in this thread, if there are any."""
+        if self._waiting:
+            save()
+            self._tell(self._waiting)
 
     def report(self, wait: bool) -> None:
-        """Call `on_saved` for the epoch whose save has begun, unless its save is in progress.
+        """Call `on_saved` for the epochs whose save has begun, unless that save is in progress.
 
         wait: for the end of the save.
         """
         with signals.held():
             if self._pending and (wait or self._pending[0].done()):
-                future, row = self._pending
+                future, rows = self._pending
                 future.result()
                 self._pending = None
-                self._on_saved(row)
+                self._tell(rows)
+
+    def _tell(self, rows: list[training.Epoch]) -> None:
+        for row in rows:
+            self._on_saved(row)
 
 
 def train_run(
@@ -249,11 +285,11 @@ def train_run(
     """Train the run that `config` defines to its end, from the last epoch in its files.
 
     dataset: as configs.prepare gives it. lock_timeout: seconds to wait for another process that
-    trains this run. The run file and the weights file are replaced after each epoch, while the next
-    one is trained. A finished run is only read.
+    trains this run. The run file and the weights file are replaced after each epoch, on a GPU after
+    several short ones, while the next one is trained. A finished run is only read.
 
-    Raises Problem or files.FileFault with one sentence, and Interrupted on a signal. The files then
-    hold the last good epoch.
+    Raises Problem or files.FileFault with one sentence, Interrupted on a signal, and TimeIsUp if
+    `callbacks` do. The files then hold the last good epoch.
     """
     test_set = dataset.test_images, dataset.test_labels
     if epochs_done(path, config) == config.epochs:
@@ -265,7 +301,7 @@ def train_run(
         sha256 = config.data.sha256
         run.provenance.append(Session.begin(source, config.engine, engine.schedule, sha256))
         training_set = dataset.train_images, dataset.train_labels
-        saver = Saver(callbacks.epoch)
+        saver = Saver(callbacks.epoch, seconds_between_saves(config))
 
         def tick(n_images: int) -> None:
             saver.report(wait=False)
@@ -287,20 +323,30 @@ def train_run(
                 callbacks.start(run.epochs)
                 for row in epochs:
                     with signals.held():
-                        saver.report(wait=True)  # its save still reads the run, which changes now
                         run.metrics.append(row)
                         latest = engine.get_network()
                         if run.chosen == row.epoch:
                             run.outputs, chosen = row.outputs, latest
-                        saver.start(row, partial(_save, path, run, latest, chosen))
+                        is_due = saver.add(row)
+                        if run.finished:
+                            saver.report(wait=True)  # its save still reads the provenance
+                            _end(run, "finished")
+                        if is_due or run.finished:
+                            now = replace(run, metrics=run.metrics.first(run.epochs))
+                            saver.start(partial(_save, path, now, latest, chosen))
+                    if not run.finished:
+                        callbacks.trained(run.epoch_seconds[-1])
                 saver.report(wait=True)
         except training.Diverged as reason:
-            kept = _end_early(path, run, saver, str(reason))
+            kept = _end_early(path, run, saver, (latest, chosen), str(reason))
             raise Problem(
                 f"it cannot go on: {reason}; {kept}; try a lower --eta with another --out"
             ) from reason
+        except TimeIsUp:
+            kept = _end_early(path, run, saver, (latest, chosen), "its minutes were over")
+            raise TimeIsUp(f"{kept}; the same command goes on from there") from None
         except Interrupted as reason:
-            kept = _end_early(path, run, saver, reason.name)
+            kept = _end_early(path, run, saver, (latest, chosen), reason.name)
             raise Interrupted(
                 reason.signum, f"{kept}; the same command goes on from there"
             ) from None
@@ -308,8 +354,6 @@ def train_run(
 
 
 def _save(path: Path, run: store.Run, latest: AnyNetwork, chosen: AnyNetwork) -> None:
-    if run.finished:
-        _end(run, "finished")
     store.write_run(path, run)
     attributes: dict[str, str | int] = {"config": run.config.to_json(), "epoch": run.epochs}
     networks = {"latest": latest, "chosen": chosen}
@@ -322,8 +366,13 @@ def _end(run: store.Run, why: str) -> None:
     last.peak_memory_bytes = provenance.peak_memory()
 
 
-def _end_early(path: Path, run: store.Run, saver: Saver, why: str) -> str:
-    """Write into the run file why this process stops. Returns a sentence: how much is saved."""
+def _end_early(
+    path: Path, run: store.Run, saver: Saver, networks: tuple[AnyNetwork, AnyNetwork], why: str
+) -> str:
+    """Write into the run file why this process stops. Returns a sentence: how much is saved.
+
+    networks: the latest and the chosen one.
+    """
     if not run.epochs:
         return "no epoch was finished, so nothing is saved"
     if not run.finished:
@@ -331,4 +380,5 @@ def _end_early(path: Path, run: store.Run, saver: Saver, why: str) -> str:
             saver.report(wait=True)  # a second signal may have ended the first wait for it
             _end(run, why)
             store.write_run(path, run)
+            saver.save_rest(partial(_save, path, run, *networks))
     return f"{run.epochs} of {run.config.epochs} epochs are safe in {path}"

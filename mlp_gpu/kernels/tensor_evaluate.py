@@ -1,12 +1,13 @@
 """Forward propagation of many images at once on tensor cores: as in `evaluate`.
 
-The rows of H need not begin at a multiple of 16 bytes, so they are copied number by number. The
+Rows of H are copied 16 bytes at a time where that divides them, and else number by number. The
 results go through shared memory: then threads side by side have neurons side by side.
 """
 
 import numpy as np
 
 from deepbig_runtime.gpu import cuda
+from deepbig_runtime.ptx import MOST_WORDS
 from mlp_gpu.kernels.forward import scaled_tanh
 from mlp_gpu.tensor_tiles import (
     ALIGNMENT,
@@ -24,8 +25,6 @@ from mlp_gpu.tensor_tiles import (
     warp_row,
 )
 
-COPY_WORDS = 1
-
 
 @cuda.jit
 def forward_tensor_batch(Y, H, W, n_in, n_out, hidden):
@@ -36,7 +35,10 @@ def forward_tensor_batch(Y, H, W, n_in, n_out, hidden):
     z = cuda.local.array((M_TILES, N_TILES, 4), np.float32)  # registers
     n, columns = H.shape[0], W.shape[1]
     images, neurons = Factor(H, True, image0, n), Factor(W[1:], False, neuron0, columns)
-    sum_tile(z, a, b, images, neurons, 0, n_in, thread, COPY_WORDS)
+    if n_in % MOST_WORDS == 0:
+        sum_tile(z, a, b, images, neurons, 0, n_in, thread, MOST_WORDS)
+    else:
+        sum_tile(z, a, b, images, neurons, 0, n_in, thread, 1)
     cuda.syncthreads()  # all warps are done with a, which takes the results
     for m in range(M_TILES):
         for tile in range(N_TILES):

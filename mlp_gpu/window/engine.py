@@ -1,13 +1,12 @@
 """The GPU engine's schedule `window`: on-line steps in blocks, many images at once, exactly.
 
 The position of the window is in the GPU's memory, so the host can launch blocks ahead, each with
-more sweeps than the last blocks needed. A block is three CUDA graphs: its begin; a few sweeps,
-launched as often as needed; its end. The host reads the progress once per chunk of blocks, while
-the GPU runs the next chunk. Launches with nothing left to do return at once, so the number of
-launches does not change a bit of the result.
+more sweeps than the last blocks needed. A block is three CUDA graphs: its begin; a sweep, launched
+as often as needed; its end. The host reads the progress once per chunk of blocks, while the GPU
+runs the next chunk. Launches with nothing left to do return at once, so the number of launches does
+not change a bit of the result.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
@@ -25,9 +24,12 @@ from mlp_gpu.window import progress
 from mlp_gpu.window.sums import MAX_BLOCK
 from mlp_gpu.window.workspace import Workspace
 
-SWEEPS = 4  # sweeps in a CUDA graph
+# Blocks of a chunk. h5py holds the host for up to 30 ms at a time while it saves a run, and the GPU
+# must not wait meanwhile: net 4 takes 1 to 2 ms a block.
+CHUNK = 16
 MAX_GRAPHS = 6  # cached graphs: three for each of two arrays of images
-SPARE = 1.25  # sweeps launched for a block, over the sweeps that a block of the last chunk took
+FIRST_SWEEPS = 8  # launched for a block, before it is known how many blocks take
+SPARE_SWEEPS = 1  # launched for a block beyond what a block of the last chunk took on average
 
 
 def device_bytes(sizes: tuple[int, ...], n_images: int) -> int:
@@ -48,7 +50,7 @@ class WindowCudaEngine(CudaEngine):
             raise ValueError(f"expected 1 to {MAX_BLOCK} images per block, got {images_per_block}")
         super().__init__()
         self.schedule, self._n_block = WINDOW, images_per_block
-        self._n_sweeps = 2 * SWEEPS  # that are launched for a block
+        self._n_sweeps = FIRST_SWEEPS  # that are launched for a block
         self._reader = gpu.new_stream()  # on which the host looks how far the blocks came
 
     @gpu.faults()
@@ -69,10 +71,9 @@ class WindowCudaEngine(CudaEngine):
 
     def _train_epoch(self, n_images: int, tick: Callable[[int, float], None]) -> None:
         gpu.fill(self._workspace.at_start(n_images), self.stream)
-        most = max(1, cuda.IMAGES_PER_TICK // self._n_block)
         done, ahead, sweeps = 0, 0, 0  # ahead: blocks that the host has not looked at
         while done < n_images:
-            blocks = min(most, -(-(n_images - done) // self._n_block) - ahead)
+            blocks = min(CHUNK, -(-(n_images - done) // self._n_block) - ahead)
             if blocks > 0:
                 self._launch_blocks(blocks, n_images)
             if ahead > 0:
@@ -87,8 +88,8 @@ class WindowCudaEngine(CudaEngine):
                 if n > 0:
                     self._tell_losses(done, n, tick, self._reader)
                 done, sweeps = done + n, sweeps + needed
-                wanted = SPARE * needed / max(1, n // self._n_block)
-                self._n_sweeps = min(SWEEPS * math.ceil(wanted / SWEEPS), self._n_block)
+                on_average = -(-needed // max(1, n // self._n_block))
+                self._n_sweeps = min(on_average + SPARE_SWEEPS, self._n_block)
             gpu.let_wait(self._reader, self.stream)
             self._seen.reverse()
             ahead = blocks
@@ -99,11 +100,11 @@ class WindowCudaEngine(CudaEngine):
         Each is a whole block if _n_sweeps are enough; otherwise a part of one.
         """
         place, workspace, stream = gpu.array_key(self.images), self._workspace, self.stream
-        begin, sweeps, end = keys = [(*place, part) for part in ("begin", "sweeps", "end")]
+        begin, sweep, end = keys = [(*place, part) for part in ("begin", "sweep", "end")]
         if begin not in self._graphs:
             parts = [
                 workspace.begin_block(self.images, self.epoch["order"]),
-                workspace.sweep(self.epoch, self.eta) * SWEEPS,
+                workspace.sweep(self.epoch, self.eta),
                 workspace.end_block(self.eta, n_images),
             ]
             # Before a kernel is captured it was launched, see CudaEngine._train_epoch.
@@ -114,6 +115,6 @@ class WindowCudaEngine(CudaEngine):
             for key, launches in zip(keys, parts, strict=True):
                 self._graphs[key] = gpu.capture(partial(play, launches))
         for _ in range(blocks):
-            for key in (begin, *[sweeps] * -(-self._n_sweeps // SWEEPS), end):
+            for key in (begin, *[sweep] * self._n_sweeps, end):
                 self._graphs[key].launch(stream)
         self._seen[1].copy_to_device(workspace.progress, stream=stream)

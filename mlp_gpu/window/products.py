@@ -23,7 +23,7 @@ import numpy as np
 from deepbig_runtime.gpu import DeviceArray, Launch, cuda, device_function
 from mlp_gpu.network import pad32
 from mlp_gpu.tensor_tiles import DEPTH, TILE
-from mlp_gpu.window.progress import BLOCK, END, FIRST, MAX_WINDOW, SWEPT
+from mlp_gpu.window.progress import BLOCK, END, FIRST, SWEPT, most_images
 
 THREADS = 128
 WARPS = THREADS // 32
@@ -174,11 +174,6 @@ def partial_shape(inner: int, columns: int, n_block: int, n_images: int) -> tupl
     return splits, 1 << (n_images - 1).bit_length(), columns + pad32(n_block)
 
 
-def most_images(n_block: int, whole: bool = False) -> int:
-    """Images of the largest window of a block, or if `whole` of the block."""
-    return n_block if whole else min(n_block, MAX_WINDOW)
-
-
 def forward(
     partial: DeviceArray,
     progress: DeviceArray,
@@ -188,9 +183,9 @@ def forward(
 ) -> list[Launch]:
     """Of the window's images; if `whole`, of all of a block that has just begun. Modifies partial.
 
-    partial: see `partial_shape`; n_images: `most_images`.
+    partial: see `partial_shape`, with n_images of the block if `whole`, else `most_images`.
     """
-    (inner, columns), n = W.shape, most_images(H.shape[0], whole)
+    (inner, columns), n = W.shape, H.shape[0] if whole else most_images(H.shape[0])
     arguments = partial, progress, H, W, np.int32(depth_of(inner, columns, n)), whole
     return [Launch(forward_products, _grid(partial, columns, n), THREADS, arguments)]
 

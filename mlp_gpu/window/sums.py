@@ -28,16 +28,16 @@ from mlp_gpu.kernels.forward import scaled_tanh
 from mlp_gpu.window.progress import (
     END,
     FIRST,
-    MAX_WINDOW,
     START,
     SWEPT,
     as_bits,
     larger_of,
     largest_of_warp,
+    most_images,
     sum_of_warp,
 )
 
-MAX_BLOCK = 256  # images: shared memory holds a scalar product with each
+MAX_BLOCK = 512  # images: shared memory holds a scalar product with each
 THREADS = 256
 NEURONS = 64  # per block
 IMAGES = 8  # per block
@@ -210,7 +210,7 @@ def forward(
 
     D: the layer's deltas. hidden: whether it has the activation; otherwise H_next gets a.
     """
-    grid = -(-n_out // NEURONS), MAX_WINDOW // IMAGES
+    grid = -(-n_out // NEURONS), -(-most_images(H_next.shape[0]) // IMAGES)
     arguments = H_next, partial, progress, D, eta, np.int32(n_out), hidden
     return [Launch(forward_states, grid, THREADS, arguments)]
 
@@ -228,7 +228,7 @@ def outputs(
     A: the activations from `forward`. epoch: labels, order and losses.
     """
     data = epoch["losses"], progress, A, epoch["labels"], epoch["order"]
-    grid = 1, MAX_WINDOW
+    grid = 1, most_images(D.shape[0])
     return [Launch(output_deltas, grid, WARP, (D, changes, *data, np.int32(n_out)))]
 
 
@@ -246,6 +246,6 @@ def backward(
 
     H: the inputs of the next layer. layer: the number of this one, from 0.
     """
-    grid = -(-n // NEURONS), MAX_WINDOW // IMAGES
+    grid = -(-n // NEURONS), -(-most_images(D.shape[0]) // IMAGES)
     arguments = D, changes, partial, progress, H, eta, np.int32(layer), np.int32(n)
     return [Launch(backward_deltas, grid, THREADS, arguments)]

@@ -40,7 +40,7 @@ class Workspace:
 
     @staticmethod
     def _shapes(sizes: tuple[int, ...], n_block: int) -> dict[str, list[tuple[int, ...]]]:
-        W, n_window = padded_shapes(sizes), products.most_images(n_block)
+        W, n_window = padded_shapes(sizes), progress.most_images(n_block)
         forward = [(rows, columns, n_block, n_window) for rows, columns in W]
         forward[0] = (*W[0], n_block, n_block)
         backward = [(columns, rows, n_block, n_window) for rows, columns in W[1:]]

@@ -87,6 +87,12 @@ def test_same_command_resumes_and_other_parts_are_other_runs(folder, tmp_path):
     assert job.config.data.validation_part == 2
 
 
+def test_every_training_has_a_name_of_its_own():
+    arguments = study.parse_arguments(["--data", "digits", "--validation", "200"])
+    queue = study.make_jobs(arguments, data.cached("digits", None), "cpu")
+    assert len({job.label for job in queue}) == len({job.path for job in queue}) == len(queue)
+
+
 def test_number_of_epochs_and_the_factor_that_varies_it_exclude_each_other(capsys):
     with pytest.raises(SystemExit):
         study.parse_arguments(["--epochs", "2", "--factors", "length"])
@@ -176,6 +182,19 @@ def test_seeds_of_a_setting_are_one_line_of_means(folder):
     assert (weakest["setting"], weakest["seeds"]) == ("alpha x 0", "2")
     percent = 100 * (rows[1].held_out_errors + 2) / 200
     assert weakest["held out: wrong, %"].startswith(f"{percent:.2f} (")
+
+
+def test_nets_of_a_machine_share_a_line_with_their_days_and_commits(folder):
+    first, second, *_ = read_rows(folder / "study.csv", StudyRow)
+    of_first = {"date": "2026-11-30T10:00:00+00:00", "commit": "b" * 12}
+    of_second = {"date": "2026-11-28T10:00:00+00:00", "commit": f"{'a' * 12} and {'b' * 12}"}
+    rows = [
+        replace(row, source=replace(row.source, **values))
+        for row, values in ((first, of_first), (second, of_second))
+    ]
+    *_, line = studies.report(rows).splitlines()
+    assert line.endswith(f"; 2026-11-28 to 2026-11-30; commit {'b' * 12}, {'a' * 12}.")
+    assert line.count(first.source.device) == 1
 
 
 def test_unusual_nets_images_and_epochs_have_a_folder_of_their_own():

@@ -115,6 +115,17 @@ def test_images_on_the_gpu_are_taken_as_they_are(monkeypatch):
             engine.train(bad, labels, ORDER, ETA)
 
 
+def test_images_that_are_kept_are_evaluated_on_the_gpu_where_there_is_room(monkeypatch):
+    engine, _, images, _ = make((13, 7))
+    outputs = engine.predict(images)
+    monkeypatch.setattr(gpu, "free_bytes", lambda: 2 * images.nbytes)
+    kept = engine.keep(images)
+    assert gpu.on_gpu(kept)
+    assert engine.predict(kept[3:]).tobytes() == outputs[3:].tobytes()
+    monkeypatch.setattr(gpu, "free_bytes", lambda: 2 * images.nbytes - 1)
+    assert engine.keep(images) is images
+
+
 @pytest.mark.parametrize(
     ("new_engine", "device_bytes"),
     [(CudaEngine, cuda.device_bytes), (WindowCudaEngine, window_engine.device_bytes)],

@@ -10,6 +10,7 @@ from experiments.benchmarks import window
 from mlp_gpu import cpu
 from mlp_gpu.network import Network
 from mlp_gpu.window.progress import FIRST_WINDOW, LIMITS
+from mlp_gpu.window.sums import MAX_BLOCK
 
 # Factor of inputs in [-1, 1], and the number added before; the last: pixels of 0 to 255.
 INPUTS = {"x 1": (1, 0), "x 10": (10, 0), "x 100": (100, 0), "0..255": (127.5, 1)}
@@ -34,12 +35,12 @@ def by_engine(net, x, y, eta, single):
 
 
 def by_gpu_windows(net, *steps, single):
-    weights, sizes = net.unpadded(), (1, 256) if single else (FIRST_WINDOW, 256, LIMITS)
+    weights, sizes = net.unpadded(), (1, MAX_BLOCK) if single else (FIRST_WINDOW, MAX_BLOCK, LIMITS)
     window.train_in_windows(weights, *steps, *sizes)
     return weights, math.nan
 
 
-WAYS = {"cpu": (by_engine, 96), "gpu": (by_gpu_windows, 256)}
+WAYS = {"cpu": (by_engine, 96), "gpu": (by_gpu_windows, MAX_BLOCK)}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -55,7 +56,7 @@ def test_windows_are_as_near_to_float64_as_a_loop(eta, kind, sizes, way, digits)
     ways = by_loop, partial(train, single=True), partial(train, single=False)
     (factor, shift), rows = INPUTS[kind], []
     for seed in range(SETS):
-        steps = slice(n_steps * seed, n_steps * (seed + 1))
+        steps = np.arange(n_steps * seed, n_steps * (seed + 1)) % len(digits.train_labels)
         x = factor * (digits.train_images[steps].reshape(n_steps, -1) + shift)
         y, start = digits.train_labels[steps], Network.initial(sizes, seed).unpadded()
         exact = [W.astype(float) for W in start]

@@ -76,6 +76,21 @@ def test_epochs_are_what_they_say():
         np.testing.assert_allclose(row.outputs, expected.predict(TEST[0]), atol=1e-5)
 
 
+def test_images_to_evaluate_are_kept_once_after_training_took_its_memory():
+    engine, done = new_engine(), []
+    train, predict = engine.train, engine.predict
+    engine.train = lambda *arguments: done.append("train") or train(*arguments)
+    engine.keep = lambda images: done.append("keep") or images.view(Kept)
+    engine.predict = lambda images: done.append(type(images)) or predict(images)
+    list(training.train(engine, TRAINING, APART, TEST, Schedule(2, 0.05, 0.5), 7, deform))
+    evaluated = [Kept, Kept]
+    assert done == ["train", "keep", "keep", *evaluated, "train", *evaluated]
+
+
+class Kept(np.ndarray):
+    """Images that an engine keeps."""
+
+
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # also of other threads
 def test_outputs_that_are_not_finite_are_refused():
     engine = new_engine()

@@ -13,7 +13,6 @@ from test_window import distance
 from deepbig_runtime import gpu
 from deepbig_runtime.faults import GpuFault
 from experiments.benchmarks import window as oracle
-from mlp_gpu import cuda
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.network import NETS, Network
@@ -27,7 +26,7 @@ ETA = float(np.float32(0.05))  # large, so that corrections and steps show
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch):
-    monkeypatch.setattr(cuda, "IMAGES_PER_TICK", 32)
+    monkeypatch.setattr(window_engine, "CHUNK", 2)
 
 
 def make(sizes, n_block, n):
@@ -97,12 +96,13 @@ def results(n_block=7, sizes=(31, 33, 10)):
     return losses, [W.tobytes() for W in engine.get_network().weights], heard
 
 
-def test_bits_do_not_depend_on_how_many_sweeps_a_graph_has(monkeypatch):
+def test_bits_do_not_depend_on_how_many_sweeps_and_blocks_are_launched(monkeypatch):
     expected = results()
     heard = set()
-    for n, spare in ((1, 0.2), (3, 1.25), (64, 1.25)):
-        monkeypatch.setattr(window_engine, "SWEEPS", n)
-        monkeypatch.setattr(window_engine, "SPARE", spare)
+    for first, spare, blocks in ((1, 0, 2), (3, 1, 3), (64, 64, 16)):
+        monkeypatch.setattr(window_engine, "FIRST_SWEEPS", first)
+        monkeypatch.setattr(window_engine, "SPARE_SWEEPS", spare)
+        monkeypatch.setattr(window_engine, "CHUNK", blocks)
         found = results()
         assert found[:2] == expected[:2]
         heard.add(tuple(found[2]))
@@ -119,8 +119,9 @@ def test_epoch_loss_is_the_mean_of_all_losses(monkeypatch):
 
 
 def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatch):
-    """So the GPU does not wait for the host. Chunks have 32 images, so two blocks of 16."""
+    """So the GPU does not wait for the host."""
     engine, _, images, labels, _ = make((13, 7), 16, 96)
+    engine.train(images, labels, np.arange(96), ETA)  # captures the graphs
     done = []
     launch, read = engine._launch_blocks, gpu.read
 
@@ -134,8 +135,8 @@ def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatc
         assert stream is (engine.stream if n == 96 else engine._reader)
         return read(arrays, stream)
 
-    monkeypatch.setattr(window_engine, "SWEEPS", 64)  # enough for a block
-    engine._n_sweeps = 64
+    engine._n_sweeps = 64  # enough for a block
+    monkeypatch.setattr(window_engine, "SPARE_SWEEPS", 64)
     monkeypatch.setattr(engine, "_launch_blocks", count_launches)
     with monkeypatch.context() as patch:
         patch.setattr(gpu, "read", count_reads)
@@ -147,16 +148,31 @@ def test_the_next_chunk_is_launched_before_the_host_looks_at_the_last(monkeypatc
 
 def test_a_block_is_a_begin_as_many_sweeps_as_it_may_need_and_an_end(monkeypatch):
     engine, _, images, labels, _ = make((13, 7), 8, 32)
-    monkeypatch.setattr(window_engine, "SPARE", 9.0)
+    monkeypatch.setattr(window_engine, "SPARE_SWEEPS", 9)
     engine.train(images, labels, np.arange(32), ETA)
     assert engine._n_sweeps == 8  # of 8 images: no more can be needed
     launched = []
     for key in engine._graphs:
         graph = SimpleNamespace(launch=lambda stream, part=key[-1]: launched.append(part))
         monkeypatch.setitem(engine._graphs, key, graph)
-    engine._n_sweeps = 2 * window_engine.SWEEPS + 1
+    engine._n_sweeps = 3
     engine._launch_blocks(2, 32)
-    assert launched == ["begin", "sweeps", "sweeps", "sweeps", "end"] * 2
+    assert launched == ["begin", "sweep", "sweep", "sweep", "end"] * 2
+
+
+def test_a_block_gets_a_sweep_more_than_blocks_of_the_last_chunk_took(monkeypatch):
+    engine, _, images, labels, _ = make((13, 7), 16, 96)
+    launched, launch = [], engine._launch_blocks
+
+    def note(blocks, n_images):
+        launched.append(engine._n_sweeps)
+        launch(blocks, n_images)
+
+    monkeypatch.setattr(engine, "_launch_blocks", note)
+    engine.train(images, labels, np.arange(96), ETA)
+    n_sweeps, blocks = count_sweeps(engine)[0], 6
+    assert launched[:2] == [window_engine.FIRST_SWEEPS] * 2
+    assert abs(launched[-1] - 1 - n_sweeps / blocks) < 1
 
 
 def test_graphs_of_two_places_of_images_are_cached(monkeypatch):
@@ -193,9 +209,9 @@ def test_an_epoch_begins_anew_whatever_was_before():
         assert (W.view(np.uint32) == V.view(np.uint32)).all()
 
 
-@pytest.mark.parametrize("n_block", [0, 257])
+@pytest.mark.parametrize("n_block", [0, 513])
 def test_blocks_that_have_no_room_are_refused(n_block):
-    with pytest.raises(ValueError, match=f"expected 1 to 256 images per block, got {n_block}"):
+    with pytest.raises(ValueError, match=f"expected 1 to 512 images per block, got {n_block}"):
         WindowCudaEngine(n_block)
 
 

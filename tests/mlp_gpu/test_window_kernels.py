@@ -451,7 +451,7 @@ def test_slide_window_passes_deltas_that_are_all_zero(arrays, first, end):
 
 @pytest.mark.parametrize(
     ("window", "times", "after"),
-    [(16, 901, 8), (16, 900, 16), (16, 450, 16), (16, 449, 32), (8, 999, 8), (128, 1, 128)],
+    [(16, 556, 8), (16, 555, 16), (16, 278, 16), (16, 277, 32), (8, 999, 8), (512, 1, 512)],
 )
 def test_next_block_begins_when_all_images_are_done(arrays, window, times, after):
     for first in (75, 74):
@@ -469,12 +469,12 @@ def test_next_block_begins_when_all_images_are_done(arrays, window, times, after
 
 def test_next_block_after_the_last_one_is_empty(arrays):
     now = progress.at_start(75, 40)
-    assert now[[BLOCK, END, WINDOW]].tolist() == [40, 32, 32]
+    assert now[[BLOCK, END, WINDOW]].tolist() == [40, 40, 128]
     now[[FIRST, END, TIMES]] = 40, 40, 999
     there = arrays.put(now)
     arrays.run(progress.end_block(there, 75, 40))
     found = arrays.get(there)
     assert found[[START, BLOCK, FIRST, END]].tolist() == [40, 0, 0, 0]
-    assert found[WINDOW] == 32  # a short block says nothing of windows
+    assert found[WINDOW] == 128  # a short block says nothing of windows
     arrays.run(progress.end_block(there, 75, 40))
     assert (arrays.get(there) == found).all()

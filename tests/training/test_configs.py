@@ -131,7 +131,7 @@ def test_runs_of_a_gpu_by_windows_have_a_configuration_and_an_engine_of_their_ow
         assert job.config.images_per_block is None
         job, *_ = make_jobs(EXPERIMENTS[1], "--schedule", chosen, dataset=digits, engine="cuda")
         assert job.config.images_per_block == expected
-    assert made == [("cuda", "window", 256), ("cuda", "launch")]
+    assert made == [("cuda", "window", WINDOW_IMAGES_PER_BLOCK), ("cuda", "launch")]
 
 
 def test_windows_are_the_default_of_a_new_run_where_the_gpu_is_fast_at_them(digits, tmp_path):
@@ -140,7 +140,9 @@ def test_windows_are_the_default_of_a_new_run_where_the_gpu_is_fast_at_them(digi
     for arguments.windows, expected in ((True, "window"), (False, "graph")):
         (job,) = table1.make_jobs(arguments, digits, "cuda")
         assert job.schedule == expected
-        assert job.config.images_per_block == (256 if arguments.windows else None)
+        assert job.config.images_per_block == (
+            WINDOW_IMAGES_PER_BLOCK if arguments.windows else None
+        )
     store.write_run(job.path, make_run(base=changed(job.config, epochs=1, images_per_block=128)))
     (job,) = table1.make_jobs(arguments, digits, "cuda")
     assert job.schedule == "window"

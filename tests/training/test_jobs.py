@@ -4,9 +4,11 @@ import csv
 import signal
 import subprocess
 import sys
+import time
 import weakref
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -217,6 +219,40 @@ def test_failed_runs_are_named_at_once_and_the_others_go_on(expected, tmp_path, 
     assert said.index(f"failed: seed 1: {locked}\n") < said.index("seed 2: epoch 1/")
     assert said.endswith("2 of 4 runs failed, see above\n")
     assert "Traceback" not in said
+
+
+def test_trainings_stop_with_their_minutes_and_go_on_later(expected, tmp_path, monkeypatch, capsys):
+    def is_up(reporter, seconds):
+        if seconds:  # at the end of the first epoch
+            raise runs.TimeIsUp
+
+    queue = make_jobs(tmp_path)
+    late = replace(queue[0], deadline=1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs.Reporter, "trained", is_up)
+        outcomes = jobs.train_all([late, *queue[1:]], InProcess())
+    assert [outcome.status for outcome in outcomes] == [0, 0, 0]
+    first, second, _ = (outcome.stopped for outcome in outcomes)
+    assert first == "its turn did not come"
+    assert second.startswith(f"1 of {EPOCHS} epochs are safe in {queue[1].path}; the same command")
+    said = capsys.readouterr().err
+    assert "seed 0: its first epoch will hardly end within --minutes" in said
+    assert f"stopped: seed 1: {second}" in said
+    assert "failed" not in said
+    assert whys(queue[1].path) == ["its minutes were over"]
+    assert train_all(queue, InProcess())[1] == []
+    assert [bits(job.path) for job in queue] == expected
+
+
+def test_an_epoch_begins_only_if_it_ends_in_time():
+    def reporter(seconds):
+        return jobs.Reporter("", SimpleNamespace(), time.time() + seconds)
+
+    reporter(HANG_SECONDS).trained(HANG_SECONDS / 2)
+    with pytest.raises(runs.TimeIsUp):
+        reporter(HANG_SECONDS).trained(2 * HANG_SECONDS)
+    with pytest.raises(runs.TimeIsUp):
+        reporter(-1).tick(1)
 
 
 def test_exceptions_of_trainings_fail_their_runs_alone(expected, tmp_path, monkeypatch, capsys):

@@ -383,6 +383,55 @@ def test_the_next_tick_reports_a_saved_epoch_or_ends_the_training(tmp_path, monk
     assert (reported, sum(images)) == ([n], 2 * n)
 
 
+@pytest.fixture
+def seldom_saved(monkeypatch):
+    """As on a GPU with short epochs: the first one is saved, then none for long."""
+    assert runs.seconds_between_saves(CONFIG) == 0
+    assert runs.seconds_between_saves(changed(CONFIG, engine="cuda")) == 5
+    monkeypatch.setattr(runs, "seconds_between_saves", lambda config: HANG_SECONDS)
+
+
+class Reported(runs.Callbacks):
+    """Notes epochs that are reported, and calls `action` in a tick of epoch 4."""
+
+    def __init__(self, action=lambda: None):
+        self._action, self._n, self.epochs = action, 0, []
+
+    def tick(self, n_images):
+        self._n += n_images
+        if self._n > 3 * len(DATASET.train_labels):
+            self._action()
+
+    def epoch(self, row):
+        self.epochs.append(row.epoch)
+
+
+def test_short_epochs_are_saved_together(seldom_saved, uninterrupted, tmp_path, monkeypatch):
+    path, callbacks, saved, write = tmp_path / "run.h5", Reported(), [], store.write_run
+    monkeypatch.setattr(store, "write_run", lambda *of: saved.append(of[1].epochs) or write(*of))
+    train(path, callbacks=callbacks)
+    assert saved == [1, 6]
+    assert callbacks.epochs == [1, 2, 3, 4, 5, 6]
+    assert bits(path) == bits(uninterrupted)
+
+
+def test_an_end_saves_the_epochs_that_no_save_has(seldom_saved, uninterrupted, tmp_path):
+    path, callbacks = tmp_path / "run.h5", Reported(interrupt)
+    with pytest.raises(Interrupted, match="3 of 6 epochs are safe"):
+        train(path, callbacks=callbacks)
+    assert callbacks.epochs == [1, 2, 3]
+    assert network.load(store.weights_path(path), Network)[1]["epoch"] == 3
+    train(path)
+    assert bits(path) == bits(uninterrupted)
+
+
+def test_resume_several_short_epochs_behind(seldom_saved, uninterrupted, files_of):
+    path = files_of(4)
+    store.weights_path(files_of(1)).replace(store.weights_path(path))
+    train(path)
+    assert bits(path) == bits(uninterrupted)
+
+
 TAKE_LOCK = """
 import pathlib, sys
 from experiments.training import cli, runs
