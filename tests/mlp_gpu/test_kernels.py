@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from executed import device, on_all_devices
 from gpu_arrays import arrays, uniform
-from reference import EPS, A, B
+from reference import EPS, A, B, off
 
 from deepbig_runtime import gpu
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
@@ -31,11 +31,6 @@ def layer(n_in, n_out, seed=0):
     """Weights (n_in + 1, n_out) and states (n_in,) of a layer, both float32."""
     rng = np.random.default_rng([seed, n_in, n_out])
     return uniform(rng, n_in + 1, n_out), uniform(rng, n_in), rng
-
-
-def off(n, terms):
-    """What a sum of n products, whose absolute values add up to terms, may be off by."""
-    return 4 * np.sqrt(n) * EPS * terms
 
 
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)

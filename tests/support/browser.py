@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -99,21 +98,17 @@ class Chromium:
     """
 
     def __init__(self, executable: str):
-        self._executable = executable
-        self._start()
-
-    def _start(self) -> None:
         self._thread = ThreadPoolExecutor(1)
-        self._thread.submit(self._launch).result()
+        self._thread.submit(self._launch, executable).result()
 
-    def _launch(self) -> None:
+    def _launch(self, executable: str) -> None:
         from playwright.sync_api import sync_playwright
 
         self._playwright = sync_playwright().start()
         started = Path("/proc/thread-self/children")  # Linux lists there what this thread started
         self._driver = started.read_text().split() if started.exists() else []
         self._browser = self._playwright.chromium.launch(
-            executable_path=self._executable, args=list(ARGUMENTS), timeout=TIMEOUT_MS
+            executable_path=executable, args=list(ARGUMENTS), timeout=TIMEOUT_MS
         )
 
     def _ask(self, work: Callable):
@@ -136,7 +131,7 @@ class Chromium:
 
         width: of the window, pixels. media: screen or print. scheme: light or dark. What goes wrong
         is a list, to which requests that leave the file, requests that fail, and errors of scripts
-        are added. A Chromium that does not answer is started anew, once.
+        are added. Raises TimeoutError if Chromium does not answer.
         """
 
         def show():
@@ -163,12 +158,7 @@ class Chromium:
             finally:
                 context.close()
 
-        try:
-            return self._ask(show)
-        except TimeoutError:
-            warnings.warn(f"no answer of Chromium in {PATIENCE_SECONDS} s", stacklevel=2)
-            self._start()
-            return self._ask(show)
+        return self._ask(show)
 
 
 def _leaving(url: str) -> list[str]:
