@@ -81,7 +81,6 @@ async () => {
     width: document.documentElement.scrollWidth,
     figures: figures.length,
     tables: document.querySelectorAll("table").length,
-    links: links.length,
     ids: [...document.querySelectorAll("[id]")].map((e) => e.id),
     headings: [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].map(
       (e) => [Number(e.tagName[1]), e.textContent.trim()]),
@@ -190,8 +189,8 @@ def check_page(
 
     Whole: it asks nothing of the network, no script fails, every picture has loaded and is seen,
     links within the page lead somewhere, nothing is wider than the window, and no text leaves or is
-    cut off by its box, except in boxes that scroll. It has: the numbers of `figures`, `tables` and
-    `links`; `ids`; `headings`, with their levels; `text`. screenshot: .png of the whole page.
+    cut off by its box, except in boxes that scroll. It has: the numbers of `figures` and `tables`;
+    `ids`; `headings`, with their levels; `text`. screenshot: .png of the whole page.
     scheme: light or dark.
     """
 
