@@ -13,6 +13,7 @@ import numpy as np
 
 from cuda_on_cpu import Executor, Launched, access_stats, to_device
 from cuda_on_cpu.access_stats import SECTOR, WORD
+from cuda_on_cpu.parse import Instruction
 from deepbig_runtime import files
 from deepbig_runtime.gpu import Launch
 from experiments.benchmarks import executor
@@ -142,10 +143,10 @@ def _array(launch: Launch, launched: Launched, view: View) -> _Array:
     n = len(launched.code)
     times = np.sum([np.bincount(trace[:, 0], minlength=n) for trace in launched.trace], axis=0)
     sizes = np.zeros(n, int)
-    for place in np.flatnonzero(times):
-        _, code_kind, size = access_stats.access_of(launched.code[place])
-        if code_kind == kind:
-            sizes[place] = max(1, size // WORD)
+    for place, code in enumerate(launched.code):
+        if times[place] and isinstance(code, Instruction):  # that accesses memory
+            _, code_kind, size = access_stats.access_of(code)
+            sizes[place] = max(1, size // WORD) if code_kind == kind else 0
     return _Array(name, start, n_bytes, view.width or arguments[name].shape[-1], sizes)
 
 
