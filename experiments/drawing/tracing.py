@@ -42,6 +42,7 @@ def execute(launch: Launch) -> Launched:
     """Execute a launch on copies of its arrays of the host, and record accesses."""
     copies = {id(a): to_device(a) for a in launch.arguments if isinstance(a, np.ndarray)}
     arguments = tuple(copies.get(id(a), a) for a in launch.arguments)
+    # As tests execute them, which so share the compiled code.
     cc = (10, 0) if launch.kernel in tensor_cores.SIGNATURES else (7, 5)
     return executor.execute(_executor(cc), replace(launch, arguments=arguments))
 
