@@ -23,14 +23,14 @@ training, on-line and by mini-batches in NumPy and PyTorch; race.csv, race.png a
 import argparse
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cnn_gpu.network import ConvNetwork
+from msgspec.structs import replace
+
 from deepbig_runtime import files, gpu
 from deepbig_runtime.errors import Problem, tell
 from experiments.benchmarks import (
@@ -44,7 +44,6 @@ from experiments.benchmarks import (
     race,
 )
 from experiments.benchmarks.baselines import Trainer
-from experiments.benchmarks.columns import NARROW, Measurement
 from experiments.benchmarks.narrow import measure_with_avx2
 from experiments.benchmarks.processes import in_processes
 from experiments.datasets import data
@@ -64,14 +63,14 @@ def measure_net(
     repeats: int,
     timer: gpu_times.Timer | None,
     on_cpu: bool = True,
-) -> Iterator[Measurement]:
-    """Measurements of one of mlp_times.NETS.
+) -> Iterator[BenchRow]:
+    """Rows of one of mlp_times.NETS.
 
     makers: of the baselines on the CPU. timer: None without a GPU. on_cpu: whether the CPU is
     measured.
     """
     network = mlp_times.trained(Network.initial(mlp_times.NETS[net], seed=0))
-    named = partial(of_net, net, network)
+    named = partial(columns.of_net, net, network.n_weights)
     if timer:
         yield from named(gpu.name(), gpu_times.measure_net(network, timer, repeats))
     if on_cpu:
@@ -86,40 +85,21 @@ def measure_net(
 
 def measure_cnn(
     net: int, repeats: int, timer: gpu_times.Timer | None, on_cpu: bool = True
-) -> Iterator[Measurement]:
-    """Measurements of one net of Table 1 of 2011. Arguments as of `measure_net`."""
+) -> Iterator[BenchRow]:
+    """Rows of one net of Table 1 of 2011. Arguments as of `measure_net`."""
     network = cnn_times.initial(net)
+    named = partial(columns.of_net, net, network.n_weights)
     if on_cpu:
         cpu = provenance.device("cpu")
-        yield from of_net(net, network, cpu, cnn_times.measure_on_cpu(network, repeats))
+        yield from named(cpu, cnn_times.measure_on_cpu(network, repeats))
     if timer:
         by_kernel = net == cnn_times.KERNELS_OF
         on_gpu = cnn_times.measure_on_gpu(network, timer, repeats, by_kernel)
-        yield from of_net(net, network, gpu.name(), on_gpu)
+        yield from named(gpu.name(), on_gpu)
 
 
-def of_net(
-    net: int | str, network: Network | ConvNetwork, device: str, found: Iterable[Measurement]
-) -> Iterator[Measurement]:
-    """The measurements with the number of the net, its weights, and the device they ran on."""
-    for one in found:
-        yield replace(one, net=net, n_weights=network.n_weights, ran_on=device)
-
-
-def with_cpu_times(measured: Sequence[Measurement]) -> list[Measurement]:
-    """The measurements with the CPU engine's time on the same net, where there is one."""
-    times = {(one.group, one.net): one.us for one in measured if one.name == "engine cpu"}
-    times |= {(NARROW, net): us for (group, net), us in times.items() if group == "net"}
-    return [
-        replace(one, cpu_engine_us=times.get((one.group, one.net)) if one.n_images else None)
-        for one in measured
-    ]
-
-
-def measure_all(
-    arguments: argparse.Namespace, timer: gpu_times.Timer | None
-) -> Iterator[Measurement]:
-    """All measurements that the command line asks for; logs the progress.
+def measure_all(arguments: argparse.Namespace, timer: gpu_times.Timer | None) -> Iterator[BenchRow]:
+    """All rows that the command line asks for; logs the progress.
 
     timer: None without a GPU.
     """
@@ -127,7 +107,7 @@ def measure_all(
     end = time.monotonic() + 60 * (arguments.minutes or math.inf)
     makers = baselines.available("net", baselines.CPU) if on_cpu else {}
     with in_processes(makers) as fastest:
-        parts: dict[str, Callable[[], Iterator[Measurement]]] = {
+        parts: dict[str, Callable[[], Iterator[BenchRow]]] = {
             columns.net_title(net): partial(measure_net, net, fastest, repeats, timer, on_cpu)
             for net in arguments.nets or mlp_times.NETS
         }
@@ -165,12 +145,11 @@ def measure_into(
     if path.exists():
         with suppress(files.FileFault):
             before = {key_of(row): row for row in read_rows(path, BenchRow)}
-    measured: list[Measurement] = []
+    measured: list[BenchRow] = []
     new: dict[tuple, BenchRow] = {}
-    for one in measure_all(arguments, timer):
-        measured.append(one)
-        rows = [columns.bench_row(one, origin) for one in with_cpu_times(measured)]
-        new = {key_of(row): row for row in rows}
+    for row in measure_all(arguments, timer):
+        measured.append(replace(row, source=origin))
+        new = {key_of(row): row for row in columns.with_cpu_times(measured)}
         files.replace(path, rows_text((before | new).values()).encode())
     rows = list(new.values() if is_whole(arguments) else (before | new).values())
     files.replace(path, rows_text(rows).encode())

@@ -18,9 +18,8 @@ from deepbig_runtime.errors import tell
 from deform_gpu import TABLE1
 from experiments.benchmarks import window
 from experiments.datasets import data
-from experiments.results import block_tables
-from experiments.results.block_tables import BlockRecord, BlockRow
-from experiments.results.records import BLOCKS
+from experiments.results import record_tables
+from experiments.results.records import BLOCKS, ENGINE, PLAIN, WINDOWS, BlockRecord, BlockRow
 from experiments.training import cli, provenance
 from experiments.training.validation import to_json
 from mlp_gpu.network import N_CLASSES, N_INPUTS, NETS, Network
@@ -66,11 +65,11 @@ def compare(
 
     plain = [W.copy() for W in start]
     window.train_plainly(plain, images, labels, eta)
-    distances = {block_tables.PLAIN: window.weight_distance(plain, exact) / way}
+    distances = {PLAIN: window.weight_distance(plain, exact) / way}
     trained = after_training(network, images, labels, eta).unpadded()
-    distances[block_tables.ENGINE] = window.weight_distance(trained, exact) / way
+    distances[ENGINE] = window.weight_distance(trained, exact) / way
     passes = {}
-    for name, sizes in block_tables.WINDOWS.items():
+    for name, sizes in WINDOWS.items():
         weights = [W.copy() for W in start]
         sweeps = window.train_in_windows(weights, images, labels, eta, *sizes)
         distances[name] = window.weight_distance(weights, exact) / way
@@ -89,7 +88,7 @@ def measure(dataset: data.Dataset) -> list[BlockRow]:
     images = deform(dataset.train_images[order], labels, TABLE1, SEED, epoch=1)
     images = images.reshape(len(images), -1)
     for sizes, steps, n_trained in CASES:
-        network, name = Network.initial(sizes, SEED), block_tables.net_name(sizes)
+        network, name = Network.initial(sizes, SEED), record_tables.net_name(sizes)
         before = slice(steps, steps + n_trained)
         for stage, etas in (("start", START_ETAS), ("trained", TRAINED_ETAS)):
             trained_on = len(labels[before]) if stage == "trained" else 0
@@ -112,7 +111,7 @@ def main(argv: list[str] | None = None) -> None:
         rows = measure(dataset)
     record = BlockRecord(data=dataset.name, seed=SEED, rows=rows, provenance=source.ended())
     files.replace(arguments.out / BLOCKS, to_json(record))
-    print(block_tables.tables(record))
+    print(record_tables.block_table(record))
     tell(f"written to {arguments.out}: {BLOCKS}")
 
 

@@ -24,6 +24,7 @@ from experiments.results.committees import (
     TABLE4,
     Experiment,
 )
+from experiments.results.records import GIVEN
 from experiments.results.rows import rows_text
 from experiments.training import cli, configs, jobs, plans
 from experiments.training.configs import fit_deformation, make_config
@@ -210,7 +211,7 @@ def form_committee(paths: Sequence[Path]) -> Committee:
     if unfinished:
         note += f"\nNot trained to the end: {', '.join(unfinished)}."
     return Committee(
-        name=committee_report.GIVEN,
+        name=GIVEN,
         title=f"A committee of {len(runs)} nets on {runs[0].config.data.name}",
         members=tuple(names),
         runs=tuple(runs),

@@ -16,8 +16,8 @@ are not asked for keep their results. Prints a table. The exit status is 1 if a 
 
 import argparse
 import faulthandler
+import os
 import sys
-import textwrap
 import time
 import traceback
 from collections.abc import Callable
@@ -31,13 +31,13 @@ from deepbig_runtime import files, gpu
 from deepbig_runtime.errors import Problem, tell
 from experiments.benchmarks import gpu_checks
 from experiments.benchmarks.gpu_checks import CheckResult
+from experiments.benchmarks.processes import ConfiguredProcess
 from experiments.datasets import data
+from experiments.results.record_tables import gpu_check_table
 from experiments.results.records import GPU_CHECK, GpuCheckRecord, GpuCheckRow, read_json
 from experiments.training import cli, gpu_trial, provenance
-from experiments.training.formatting import markdown_table
 from experiments.training.store import table1_path
 from experiments.training.validation import to_json
-from experiments.training.workers import Channel, LocalProcesses
 from mlp_gpu.engine import WINDOW
 
 Answer = TypeVar("Answer")
@@ -60,20 +60,17 @@ def alone(function: Callable[..., Answer], *arguments: Any, seconds: float) -> A
     Raises Problem if the process dies, or takes longer than `seconds`: it then prints where it is,
     and ends.
     """
-    with closing(LocalProcesses(1)) as pool:
-        (future,) = pool.as_completed([pool.submit(_call, seconds, function, *arguments)])
+    with closing(ConfiguredProcess(dict(os.environ))) as process:
         try:
-            return future.result()
-        except pool.WorkerDied as error:
+            return process.call(_call, seconds, function, *arguments)
+        except process.WorkerDied as error:
             raise Problem(
                 f"its process died or took more than {seconds:.3g} seconds; what it printed last "
                 "says where it was, and nvidia-smi whether the GPU still answers"
             ) from error
 
 
-def _call(
-    _channel: Channel, seconds: float, function: Callable[..., Answer], *arguments: Any
-) -> Answer:
+def _call(seconds: float, function: Callable[..., Answer], *arguments: Any) -> Answer:
     # By a thread of C, which no call that hangs can keep from running.
     faulthandler.dump_traceback_later(seconds, exit=True)
     return function(*arguments)
@@ -191,20 +188,6 @@ def run_check(
     )
 
 
-def table(rows: list[GpuCheckRow]) -> str:
-    """The checks as a Markdown table with shortened results."""
-    return markdown_table(
-        [
-            {
-                "check": row.check,
-                "result": textwrap.shorten("FAILED: " * (not row.passed) + row.result, 110),
-                "seconds": f"{row.seconds:.0f}",
-            }
-            for row in rows
-        ]
-    )
-
-
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
     source = alone(describe, seconds=SECONDS["gpu"])
@@ -225,9 +208,10 @@ def main(argv: list[str] | None = None) -> None:
             rows[name] = run_check(name, partial(check, max(1.0, end - time.monotonic())), source)
             made = [rows[name] for name in names if name in rows]
             passed = len(made) == len(names) and all(row.passed for row in made)
+            record = GpuCheckRecord(passed, made, source.ended())
             # After each check, so that nothing is lost if the next one is stopped.
-            files.replace(folder / GPU_CHECK, to_json(GpuCheckRecord(passed, made, source.ended())))
-    print(table(made), flush=True)
+            files.replace(folder / GPU_CHECK, to_json(record))
+    print(gpu_check_table(record), flush=True)
     tell(f"written to {folder / GPU_CHECK}")
     if failed := [name for name in names if name in asked and not rows[name].passed]:
         sys.exit(f"failed: {', '.join(failed)}")

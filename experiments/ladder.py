@@ -22,8 +22,7 @@ from experiments.datasets import data
 from experiments.datasets.data import Dataset
 from experiments.datasets.dataset import is_mnist
 from experiments.results import ladder_tables
-from experiments.results.ladder_tables import AccuracyRow, LadderRecord, RungKernel, SearchRow
-from experiments.results.records import LADDER
+from experiments.results.records import LADDER, AccuracyRow, LadderRecord, RungKernel, SearchRow
 from experiments.training import cli, provenance
 from experiments.training.validation import to_json
 from mlp_gpu.ladder import cpu, formulas

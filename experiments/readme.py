@@ -8,6 +8,7 @@ pages, is written for the pictures of docs/ and results/.
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from PIL import Image
@@ -17,39 +18,30 @@ from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from experiments.benchmarks import columns as timing_columns
 from experiments.benchmarks import race
-from experiments.benchmarks.columns import NOT_MEASURED, on_gpu
+from experiments.benchmarks.columns import NOT_MEASURED
 from experiments.datasets.dataset import CIFAR10_JPEG
 from experiments.drawing import figures
 from experiments.results import (
-    block_tables,
     cnn_tables,
     committee_report,
     committees,
     ladder_tables,
+    record_tables,
     studies,
     tables,
     trained,
 )
 from experiments.results.cnn_tables import convolutional_runs
-from experiments.results.ladder_tables import LadderRecord
-from experiments.results.records import (
-    GpuCheckRecord,
-    Results,
-    by_folder,
-    campaign_table,
-    read_results,
-    redrawn_table,
-)
+from experiments.results.records import LadderRecord, Results, by_folder, read_results
 from experiments.results.rows import BenchRow, CommitteeRow, RaceRow
 from experiments.results.tables import bench_source
 from experiments.training import cli, net_files, provenance
-from experiments.training.formatting import duration, markdown_table
+from experiments.training.formatting import markdown_table
 from experiments.training.store import Run
 from mlp_gpu.network import NETS
 
 MADE = "table1-net*"  # records of the runs of 'make table1'
 ON_A_GPU = "On a GPU: not measured yet."
-NOT_RECORDED = "not recorded"
 
 
 def begin(name: str) -> str:
@@ -95,8 +87,8 @@ def printed(results: Results) -> str:
         "95 % interval": "95 % interval",
         "time": "time",
     }
-    records = tables.on_data(results.perceptrons, "MNIST")
-    for folder in dict.fromkeys(path.parent for path in records):
+    records = tables.table1_runs(results.runs, "MNIST")
+    for folder in sorted({path.parent for path in records}):
         # Records are named after the folder of their runs.
         own = [run for path, run in records.items() if path.match(f"{folder}/{MADE}")]
         if [tables.net_number(run) for run in own] == list(NETS):
@@ -143,75 +135,42 @@ def committee_rows(found: Mapping[Path, Sequence[CommitteeRow]], data: str) -> s
     return paragraphs(parts)
 
 
-def starts(results: Results) -> str:
-    """How long one waits for tests and for first steps, device by device."""
-    parts = []
-    for rows in results.startups.values():
-        source = rows[0].source
-        where = tables.source_line(source, date=source.date)
-        parts += [f"{where}:", markdown_table(timing_columns.startup_table(rows))]
-    return paragraphs(parts)
+def sourced(parts: Iterable[tuple[str, Iterable[str]]]) -> str:
+    """The tables of several records, each record's below a line with its source."""
+    return paragraphs(text for source, found in parts for text in (f"{source}:", *found))
 
 
-def scalings(results: Results) -> str:
-    """1 worker against several, device by device."""
-    parts = []
-    for rows in results.scalings.values():
-        parts += [f"{bench_source(rows)}:", markdown_table(timing_columns.scaling_table(rows))]
-    return paragraphs(parts)
-
-
-def benchmarks(
-    benches: Iterable[list[BenchRow]],
-    part: str,
-) -> str:
+def benchmarks(benches: Iterable[list[BenchRow]], part: str) -> str:
     """The benchmarks of all recorded devices. part: of BENCH_TABLES."""
-    parts, is_measured = [], False
-    for rows in benches:
-        if found := timing_columns.bench_tables(part, rows):
-            parts += [f"{bench_source(rows)}:", *map(markdown_table, found)]
-            is_measured |= on_gpu(rows, "cnn kernel" if part == "cnn-bench" else "kernel")
-    if parts and not is_measured:
-        parts.append(ON_A_GPU)
-    return paragraphs(parts)
+    tables_of = partial(timing_columns.bench_tables, part)
+    found = [(rows, lines) for rows in benches if (lines := tables_of(rows))]
+    text = sourced((bench_source(rows), map(markdown_table, lines)) for rows, lines in found)
+    group = "cnn kernel" if part == "cnn-bench" else "kernel"
+    is_measured = any(row.group == group for rows, _ in found for row in rows)
+    return text if is_measured or not found else paragraphs([text, ON_A_GPU])
 
 
-def races(found: Collection[list[RaceRow]]) -> str:
+def races(found: Iterable[Sequence[RaceRow]]) -> str:
     """Wrong digits against seconds, device by device."""
-    return paragraphs(
-        f"{tables.source_line(rows[0].source, date=rows[0].source.date)}; median (fewest-most) of "
-        f"the seeds:\n\n{markdown_table(race.table(rows))}"
+    return sourced(
+        (
+            f"{tables.source_line(rows[0].source, exact=True)}; median (fewest-most) of the seeds",
+            [markdown_table(race.table(rows))],
+        )
         for rows in found
     )
 
 
-def gpu_check(record: GpuCheckRecord) -> str:
-    """The results of `make gpu-check` on a GPU."""
-    rows = [
-        {
-            "check": row.check,
-            "passed": "yes" if row.passed else "no",
-            "result": row.result,
-            "time": duration(row.seconds),
-            "date": row.date[:10] or NOT_RECORDED,
-            "commit": provenance.commit_text(row.commit).removeprefix("commit ") or NOT_RECORDED,
-        }
-        for row in record.checks
-    ]
-    source = record.provenance.columns()
-    where = tables.source_line(source, date=source.date)
-    return f"Provenance of the last command: {where}.\n\n{markdown_table(rows)}"
-
-
-def ladders(records: Collection[LadderRecord]) -> str:
+def ladders(records: Iterable[LadderRecord]) -> str:
     """The results of `make ladder`, machine by machine."""
-    parts = []
-    for record in records:
-        source = record.provenance.columns()
-        where = tables.source_line(source, date=source.date)
-        parts += [f"784-{record.hidden}-10 on {record.data}: {where}:"]
-        parts += ladder_tables.tables(record)
-    return paragraphs(parts)
+    return sourced(
+        (
+            f"784-{record.hidden}-10 on {record.data}: "
+            + tables.source_line(record.provenance.columns(), exact=True),
+            ladder_tables.tables(record),
+        )
+        for record in records
+    )
 
 
 # --- parts of other documents
@@ -256,7 +215,7 @@ def pages() -> dict[str, dict[str, str]]:
     """The parts of each page, by their names; of pages, by their paths in the repository."""
     results = read_results()
     found, benches = results.committees, results.benches.values()
-    campaigns = (campaign_table(one.parts).rstrip() for one in results.campaigns.values())
+    campaigns = (record_tables.campaign_table(one.parts) for one in results.campaigns.values())
     return {
         "README.md": {
             "printed": printed(results),
@@ -276,16 +235,27 @@ def pages() -> dict[str, dict[str, str]]:
             "committee": committee_rows(found, "MNIST"),
             "committee-digits": committee_rows(found, "load_digits"),
             "ladder": ladders(results.ladders.values()),
-            "scaling": scalings(results),
+            "scaling": sourced(
+                (bench_source(rows), [markdown_table(timing_columns.scaling_table(rows))])
+                for rows in results.scalings.values()
+            ),
             "deformation": benchmarks(benches, "deformation"),
             "bench": benchmarks(benches, "bench"),
             "cnn-bench": benchmarks(benches, "cnn-bench"),
             "race": races(results.races.values()),
             "kernels": benchmarks(benches, "kernels"),
-            "gpu-check": paragraphs(map(gpu_check, results.gpu_checks.values())),
+            "gpu-check": paragraphs(
+                map(record_tables.gpu_check_table, results.gpu_checks.values())
+            ),
         },
         "docs/benchmarks.md": {
-            "starts": starts(results),
+            "starts": sourced(
+                (
+                    tables.source_line(rows[0].source, exact=True),
+                    [markdown_table(timing_columns.startup_table(rows))],
+                )
+                for rows in results.startups.values()
+            ),
             "columns": markdown_table(timing_columns.meanings(timing_columns.NET_COLUMNS)),
             "cnn-columns": markdown_table(
                 timing_columns.meanings(timing_columns.CNN_COLUMNS, timing_columns.NET_COLUMNS)
@@ -298,14 +268,14 @@ def pages() -> dict[str, dict[str, str]]:
         },
         "docs/recognise.md": {
             "pretrained": pretrained_table(results.runs.values()),
-            "redrawn": paragraphs(map(redrawn_table, results.redrawn.values())),
+            "redrawn": paragraphs(map(record_tables.redrawn_table, results.redrawn.values())),
         },
         "docs/what-matters.md": {
             "expectations": studies.expectations(),
             "study": paragraphs(map(studies.report, results.studies.values())),
         },
         "docs/online-in-blocks.md": {
-            "blocks": paragraphs(map(block_tables.tables, results.blocks.values()))
+            "blocks": paragraphs(map(record_tables.block_table, results.blocks.values()))
         },
     }
 

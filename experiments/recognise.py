@@ -25,7 +25,8 @@ from deepbig_runtime import files
 from deepbig_runtime.errors import Problem, tell
 from experiments.datasets import data, ink
 from experiments.results import trained
-from experiments.results.records import REDRAWN, RedrawnRecord, RedrawnRow, redrawn_table
+from experiments.results.record_tables import redrawn_table
+from experiments.results.records import REDRAWN, RedrawnRecord, RedrawnRow
 from experiments.training import cli, provenance, store
 from experiments.training.formatting import csv_text, output_cells, printable
 from experiments.training.validation import to_json

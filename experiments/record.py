@@ -25,11 +25,6 @@ from experiments.training import cli, provenance
 from experiments.training.store import read_run, without_weights
 from experiments.training.validation import to_json
 
-UNTRACED = (
-    "was trained by a source tree with uncommitted changes, or by an installed package, so its "
-    "numbers cannot be traced; commit, then train again in another folder"
-)
-
 
 def check_traced(what: str, commits: str) -> None:
     """Raise Problem unless the sources of a result are those of a commit, and say why."""
@@ -40,7 +35,17 @@ def check_traced(what: str, commits: str) -> None:
             f"'{provenance.TRUST}', then train again in another folder"
         )
     if not provenance.is_traced(commits):
-        raise Problem(f"{what} {UNTRACED}")
+        raise Problem(
+            f"{what} was trained by a source tree with uncommitted changes, or by an installed "
+            "package, so its numbers cannot be traced; commit, then train again in another folder"
+        )
+
+
+def keep(content: bytes, target: Path) -> Path:
+    """Write a record; returns where."""
+    files.make_folder(target.parent)
+    files.replace(target, content)
+    return target
 
 
 def write_record(path: Path, unfinished: bool = False) -> Path:
@@ -70,9 +75,7 @@ def write_record(path: Path, unfinished: bool = False) -> Path:
                 f"{target} has {earlier.epochs} epochs of the same run, {path} only {run.epochs}: "
                 "train on, or move that file away"
             )
-    files.make_folder(target.parent)
-    files.replace(target, to_json(run.to_builtins()))
-    return target
+    return keep(to_json(run.to_builtins()), target)
 
 
 def write_committee(path: Path) -> Path:
@@ -95,9 +98,7 @@ def write_committee(path: Path) -> Path:
             f"{target} is the record of a committee with other members, seeds or schedule; rename "
             f"the folder of {path}, which the record is named after, or move that file away"
         )
-    files.make_folder(target.parent)
-    files.replace(target, read_text(path).encode())
-    return target
+    return keep(read_text(path).encode(), target)
 
 
 def write_study(path: Path) -> Path:
@@ -121,9 +122,7 @@ def write_study(path: Path) -> Path:
                     "copy its run file beside the others and run the study again, or move that "
                     "file away"
                 )
-    files.make_folder(target.parent)
-    files.replace(target, read_text(path).encode())
-    return target
+    return keep(read_text(path).encode(), target)
 
 
 def _net_of(row: StudyRow) -> tuple:

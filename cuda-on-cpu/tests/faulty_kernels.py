@@ -37,7 +37,7 @@ def second_barrier_missing(out, x):
 
 def two_blocks(out, x):
     i = cuda.threadIdx.x
-    out[i] = x[i]
+    out[i] = x[i] + cuda.blockIdx.x
 
 
 def lost_update(out, x):
@@ -65,7 +65,7 @@ KERNELS = {
     "reads shared memory that no thread has written": (uninitialised, np.append(X[1:], 7)),
     "has no barrier between write and read": (first_barrier_missing, X[::-1]),
     "has no barrier between read and the next write": (second_barrier_missing, X[::-1]),
-    "writes the same element from two thread blocks": (two_blocks, X),
+    "writes the same element from two thread blocks": (two_blocks, X + 1),
     "adds to one element without an atomic": (lost_update, np.append(X.sum(), 0 * X[1:])),
     "puts a barrier inside of a branch": (barrier_in_a_branch, X),
     "lets an integer of 64 bits overflow": (overflow, 0 * X),

@@ -5,6 +5,8 @@ import pytest
 from ptx_cases import INTEGER_KINDS, wrap
 from ptx_kernels import DTYPES, ORDERS, assert_same, edges, indexed, run_body, run_text
 
+from cuda_on_cpu import KernelFault
+
 WIDTHS = (8, 16, 32, 64)
 
 # Memory
@@ -161,6 +163,30 @@ def test_local_memory_is_a_threads_own_and_stays_across_barriers(order):
     """
     run_body(body, found, block=(40,), order=order)
     np.testing.assert_array_equal(found, np.arange(40)[:, None] * 100 + np.arange(4))
+
+
+ANYWHERE = """
+    .shared .align 8 .b8 row[128]; .local .align 4 .b8 own[4];
+    .reg .b64 %s; .reg .b64 %l; .reg .b64 %g; .reg .b32 %i; .reg .b32 %v; .reg .b32 %n;
+    mov.u32 %i, %tid.x; mov.u64 %s, row; mad.wide.u32 %s, %i, 4, %s; cvta.shared.u64 %s, %s;
+    mov.u64 %l, own; cvta.local.u64 %l, %l; mad.wide.u32 %g, %i, 4, %a0;
+    st.u32 [%s], %i; bar.sync 0; ld.u32 %v, [%s]; st.u32 [%l], %v; ld.u32 %n, [%l];
+    st.u32 [%g], %n; atom.add.u32 %v, [%a1], %n;
+"""
+
+
+def test_an_address_decides_where_no_space_of_memory_is_named():
+    found, total = np.zeros(32, np.uint32), np.zeros(1, np.uint32)
+    run_body(ANYWHERE, found, total, block=(32,))
+    assert found.tolist() == list(range(32))
+    assert total == 31 * 16
+    for wrong, fault in (
+        ("ld.u32 %v, [%a1+4];", "is outside of every array"),
+        ("ld.u32 %v, [%l+64];", "is outside of every array"),
+        ("xor.b64 %s, %s, 4; st.u32 [%s], %i;", "races with another thread"),
+    ):
+        with pytest.raises(KernelFault, match=fault):
+            run_body(ANYWHERE + wrong, found, total, block=(32,))
 
 
 @pytest.mark.parametrize("order", ORDERS)

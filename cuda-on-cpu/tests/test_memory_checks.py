@@ -8,7 +8,14 @@ import pytest
 from numba import cuda
 from programs import needs_toolkit
 
-from cuda_on_cpu import DeviceArray, Executor, KernelFault, device_array, to_device
+from cuda_on_cpu import (
+    DeviceArray,
+    Executor,
+    KernelFault,
+    SameValueWarning,
+    device_array,
+    to_device,
+)
 
 pytestmark = needs_toolkit
 
@@ -32,6 +39,21 @@ def run(
     kernel, executor = compiled(function, signature, cc)
     executor.order, executor.traced = order, traced
     return executor.launch(kernel, grid, threads, tuple(arguments))
+
+
+def first_of_all(out, x):
+    out[0] = x[cuda.threadIdx.x % x.shape[0]]
+
+
+def test_a_race_of_equal_values_is_a_warning():
+    out = device_array(4, np.float32)
+    with pytest.warns(
+        SameValueWarning, match=r"first_of_all \(.*py:\d+\): st.global.f32 .*31 times"
+    ):
+        run(first_of_all, TWO, [out, ones(1)])
+    assert out.copy_to_host()[0] == 1
+    with pytest.raises(KernelFault, match="races with another thread"):
+        run(first_of_all, TWO, [out, to_device(np.arange(2, dtype=np.float32))])
 
 
 def before_the_start(out, x):

@@ -34,16 +34,115 @@ def test_a_shuffle_takes_the_value_of_the_lane_that_differs_in_the_mask(order):
     np.testing.assert_array_equal(out, x[lane ^ 1 ^ 16] + x[lane ^ 1])
 
 
-def half_of_a_warp(out, x):
+def halves_of_a_warp(out, x, mask):
     i = cuda.threadIdx.x
-    if i < 16:
-        out[i] = cuda.shfl_xor_sync(-1, x[i], 1)
+    if i % 32 < 16:
+        out[i] = cuda.shfl_xor_sync(mask, x[i], 1)
+    else:
+        cuda.syncwarp()
+        out[i] = 0
 
 
 @needs_toolkit
-def test_a_shuffle_that_not_all_threads_of_a_warp_reach_is_a_fault():
-    with pytest.raises(KernelFault, match="waits at another barrier"):
-        execute(half_of_a_warp, np.zeros(64, np.float32), np.ones(64, np.float32), threads=64)
+@pytest.mark.parametrize("mask", [-1, 0xFFFE0000])
+def test_a_shuffle_that_not_all_threads_of_its_mask_reach_is_a_fault(mask):
+    arrays = np.zeros(64, np.float32), np.ones(64, np.float32)
+    with pytest.raises(KernelFault, match="waits for threads that wait at another barrier"):
+        execute(halves_of_a_warp, *arrays, mask, threads=64)
+
+
+def several_shuffles(out, x):
+    i, lane = cuda.threadIdx.x, cuda.laneid
+    out[0, i] = cuda.shfl_sync(-1, x[i], 5)
+    out[1, i] = cuda.shfl_up_sync(-1, x[i], 3)
+    out[2, i] = cuda.shfl_down_sync(-1, x[i], 7)
+    out[3, i] = cuda.shfl_sync(-1, x[i], lane * 3)
+    if lane >= 20:  # whose other lanes wait below
+        out[4, i] = cuda.shfl_down_sync(0xFFF00000, x[i], 1)
+    else:
+        out[4, i] = cuda.shfl_up_sync(0x000FFFFF, x[i], 1)
+
+
+@needs_toolkit
+@pytest.mark.parametrize("order", ORDERS)
+def test_shuffles_take_lanes_by_number_above_and_below(order):
+    x, out = np.arange(1.0, WHOLE + 1, dtype=np.float32), np.zeros((5, WHOLE), np.float32)
+    execute(several_shuffles, out, x, order=order)
+    lane, first = np.arange(WHOLE) % 32, np.arange(WHOLE) // 32 * 32
+    np.testing.assert_array_equal(out[0], x[first + 5])
+    np.testing.assert_array_equal(out[1], x[first + np.where(lane < 3, lane, lane - 3)])
+    np.testing.assert_array_equal(out[2], x[first + np.where(lane > 24, lane, lane + 7)])
+    np.testing.assert_array_equal(out[3], x[first + lane * 3 % 32])
+    beside = np.where(lane >= 20, np.minimum(lane + 1, 31), np.maximum(lane - 1, 0))
+    np.testing.assert_array_equal(out[4], x[first + beside])
+
+
+def votes(out, x):
+    i, lane = cuda.threadIdx.x, cuda.laneid
+    out[0, i] = cuda.all_sync(-1, x[i] > 0)
+    out[1, i] = cuda.any_sync(-1, x[i] > 0)
+    out[2, i] = cuda.eq_sync(-1, x[i] > 0)
+    out[3, i] = cuda.ballot_sync(-1, x[i] > 1)
+    out[4, i] = cuda.match_any_sync(-1, x[i])
+    found, is_all = cuda.match_all_sync(-1, x[i])
+    out[5, i], out[6, i] = found, is_all
+    if lane < 5:
+        out[7, i] = cuda.activemask()
+        out[8, i] = cuda.ballot_sync(0b11111, x[i] > 1)
+    out[9, i] = cuda.lanemask_lt()
+
+
+@needs_toolkit
+@pytest.mark.parametrize("order", ORDERS)
+def test_votes_and_matches_are_of_the_lanes_that_take_part(order):
+    x, out = np.ones((3, 32), np.int32), np.zeros((10, WHOLE), np.uint32)
+    x[0, 3:9] = 0
+    x[1] = 0
+    execute(votes, out, x.reshape(-1), order=order)
+    out = out.reshape(10, 3, 32)
+    assert [row.tolist() for row in out[:3, :, 7]] == [[0, 0, 1], [1, 0, 1], [0, 1, 1]]
+    assert not out[3].any()
+    zeros = sum(1 << lane for lane in range(3, 9))
+    assert (out[4, 0] == np.where(x[0] == 0, zeros, 2**32 - 1 - zeros)).all()
+    assert out[5, :, 7].tolist() == [0, 2**32 - 1, 2**32 - 1]
+    assert out[6, :, 7].tolist() == [0, 1, 1]
+    assert (out[7, :, :5] == 0b11111).all()
+    assert not out[8].any()
+    assert (out[9, 2] == (1 << np.arange(32)) - 1).all()
+
+
+def leaves_early(out, x, n):
+    shared = cuda.shared.array(WHOLE, np.float32)
+    i = cuda.threadIdx.x
+    if i >= n:
+        return
+    shared[i] = x[i]
+    if n % 32 == 0:
+        cuda.syncthreads()
+    else:
+        cuda.syncwarp()
+    out[i] = shared[np.uint64(i ^ 1)] + (cuda.ballot_sync(-1, True) & 0xFFFF)
+
+
+@needs_toolkit
+@pytest.mark.parametrize("n", [16, 32, 64])
+def test_nobody_waits_for_lanes_and_warps_that_have_left(n):
+    x, out = np.arange(WHOLE, dtype=np.float32), np.zeros(WHOLE, np.float32)
+    execute(leaves_early, out, x, n)
+    np.testing.assert_array_equal(out[:n], x[np.arange(n) ^ 1] + 0xFFFF)
+
+
+def barrier_after_a_lane_left(out):
+    if cuda.threadIdx.x == 40:
+        return
+    cuda.syncthreads()
+    out[cuda.threadIdx.x] = 1
+
+
+@needs_toolkit
+def test_a_barrier_of_the_block_that_a_lane_of_its_warp_has_left_is_a_fault():
+    with pytest.raises(KernelFault, match="or that have ended without waiting"):
+        execute(barrier_after_a_lane_left, np.zeros(WHOLE, np.float32))
 
 
 def of_the_lane_beside(out, x, by):

@@ -29,7 +29,7 @@ from deform_gpu import Deformation
 from deform_gpu.field import KERNEL
 from deform_gpu.parameters import SIDE
 from experiments.benchmarks.host import Workload
-from experiments.benchmarks.window import train_plainly
+from experiments.benchmarks.window import activate, output_delta, slope, train_plainly
 from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.cuda import IMAGES_PER_TICK
 from mlp_gpu.engine import WINDOW
@@ -107,17 +107,15 @@ def numpy_convolutional(
         for W, at in zip(weights, places, strict=True):
             patches.append(state.ravel()[at])
             a = patches[-1] @ W[1:] + W[0]
-            state = A * np.tanh(B * a)
+            state = activate(a)
             states.append(state)
-        delta = np.exp(a - a.max())
-        delta /= delta.sum()
-        delta[0, label] -= 1
+        delta = output_delta(a, np.array([label]))
         for k in reversed(range(len(weights))):
             W, gradient = weights[k], np.vstack((delta.sum(axis=0), patches[k].T @ delta))
             if k:
                 y, by_patches = states[k - 1], delta @ W[1:].T
                 by_states = np.bincount(places[k].ravel(), by_patches.ravel(), y.size)
-                delta = by_states.astype(np.float32).reshape(y.shape) * SLOPE * (A - y) * (A + y)
+                delta = by_states.astype(np.float32).reshape(y.shape) * slope(y)
             W -= np.float32(eta) * gradient * masks[k]
 
     return Trainer(train, lambda: list(weights))
@@ -328,9 +326,6 @@ def torch_graph(
 
 LIKELY = 0.75  # part of the sweeps that the last block suggests, launched before reading progress
 
-# Images of a window and of a block: large, because a sweep is many launches that do little each.
-WINDOW_SETTINGS = ((32, 128), (64, 256), (128, 256))
-
 
 class TorchWindow:
     """Trains a perceptron as `mlp_gpu.engine.Engine` describes, without losses.
@@ -339,16 +334,16 @@ class TorchWindow:
     its shapes never change: rows past the end of a block are images without deltas, and a mask
     selects the images before each.
 
-    per_window, per_block: images. device: 'cpu' or 'cuda'. capture: runs a step some times and
-    returns a function that repeats it.
+    per_window, per_block: images, many because a sweep is many launches that do little each.
+    device: 'cpu' or 'cuda'. capture: runs a step some times and returns a function that repeats it.
     """
 
     name, schedule = "PyTorch", WINDOW
 
     def __init__(
         self,
-        per_window: int,
-        per_block: int,
+        per_window: int = 64,
+        per_block: int = 256,
         device: str = GPU,
         capture: Callable[[Step], Step] = capture_step,
     ):
@@ -717,9 +712,9 @@ def kornia_batch(
 class Baseline:
     """A program of others. group: of the rows of bench.csv; "ladder" of the ladder's net.
 
-    package: in PACKAGES, "" if it needs none. device: CPU or GPU. make: returns a `Trainer`
-    of a net; in the group `deformation` a function that deforms images; in `window` a trainer with
-    given settings, timed as our engine is; in `product` a function that multiplies on a stream.
+    package: in PACKAGES, "" if it needs none. device: CPU or GPU. make: returns a `Trainer` of a
+    net; in the group `deformation` a function that deforms images; in `window` an engine, timed as
+    ours is; in `product` a function that multiplies on a stream.
     """
 
     group: str
@@ -769,53 +764,39 @@ def sees_gpu(package: str) -> bool:
     return torch.cuda.is_available()
 
 
+def can_run(package: str, device: str) -> bool:
+    """Whether a package, or none, can compute on a device here."""
+    if not package or import_error(package):
+        return not package
+    if device == CPU and package != "jax":
+        return True
+    return sees_gpu(package) == (device == GPU)  # JAX computes on its default device
+
+
 def available(group: str, device: str) -> dict[str, Callable[..., Any]]:
     """The makers of the baselines of a group that can run on a device here, by name."""
-
-    def runs(package: str) -> bool:
-        if not package or import_error(package):
-            return not package
-        if package == "jax":  # which computes on its default device
-            return sees_gpu("jax") == (device == GPU)
-        return device == CPU or sees_gpu(package)
-
-    return {
-        baseline.name: baseline.make
-        for baseline in BASELINES
-        if (baseline.group, baseline.device) == (group, device) and runs(baseline.package)
-    }
+    found = [one for one in BASELINES if (one.group, one.device) == (group, device)]
+    return {one.name: one.make for one in found if can_run(one.package, device)}
 
 
 def missing(gpu: bool) -> list[str]:
     """A sentence for each library that cannot be measured. gpu: whether a GPU is measured."""
-    reasons = {package: import_error(package) for package in PACKAGES}
-    sentences = [
-        f"{PACKAGES[package]} is not measured ({reason}); pip install -e '.[baselines]' brings it"
-        for package, reason in reasons.items()
-        if reason
-    ]
-    if gpu and not reasons["torch"] and not sees_gpu("torch"):
-        sentences.append(
-            "the installed PyTorch sees no GPU, so kornia is measured on the CPU alone, PyTorch "
-            "not at all; https://pytorch.org/get-started says how to install one that does"
-        )
-    if gpu and not reasons["jax"] and not sees_gpu("jax"):
-        sentences.append(
-            "the installed JAX sees no GPU, so it is measured on the CPU; 'pip install "
-            '"jax[cuda12]"\' brings what it needs'
-        )
+    sentences = []
+    for package, name in PACKAGES.items():
+        if reason := import_error(package):
+            how = "pip install -e '.[baselines]' brings it"
+            sentences.append(f"{name} is not measured ({reason}); {how}")
+        elif gpu and not sees_gpu(package):
+            sentences.append(f"the installed {name} sees no GPU, so it is not measured on it")
     return sentences
 
 
 def workloads(
-    makers: Mapping[str, Callable[..., Any]],
-    arguments: Sequence[Any],
-    n_images: int,
-    check: Callable[[Trainer], None] = lambda trainer: None,
+    makers: Mapping[str, Callable[..., Any]], arguments: Sequence[Any], n_images: int
 ) -> dict[str, Workload]:
     """A workload on n_images images for each baseline; without those that fail, which is logged.
 
-    arguments: of the makers. check: raises an exception if a trainer has not made the right steps.
+    arguments: of the makers.
     """
     found = {}
     for name, make in makers.items():
@@ -824,7 +805,6 @@ def workloads(
             made = make(*arguments)
             trainer = made if isinstance(made, Trainer) else Trainer(made, list)
             trainer.train()
-            check(trainer)
         except Exception as error:  # must not cost the measurements of everything else
             tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")
         else:

@@ -14,23 +14,20 @@ from cnn_gpu.layers import Layer, Maps
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream
 from experiments.benchmarks import baselines, host
-from experiments.benchmarks.baselines import Trainer
-from experiments.benchmarks.columns import Measurement
 from experiments.benchmarks.gpu_times import (
     ETA,
     Kernel,
     RandomData,
     Timer,
-    Work,
     connected_kernels,
-    measure_engine,
+    engine_makers,
     measure_kernels,
     picking_kernel,
 )
 from experiments.benchmarks.host import Workload, random_examples
 from experiments.datasets import data
 from experiments.results.cnn_tables import PAPER
-from mlp_gpu.engine import SCHEDULES
+from experiments.results.rows import BenchRow
 from mlp_gpu.network import N_CLASSES
 from mlp_gpu.vector_kernel import LANES
 
@@ -42,10 +39,6 @@ CPU_BASELINE_IMAGES = 20
 GPU_BASELINE_IMAGES = 500
 
 PEAK = "multiply-adds"
-
-# Largest distance of a layer's weights from the CPU engine's, relative to how far they moved.
-# Rounding stays far below, a step that is another one does not.
-MAX_DISTANCE = 1e-2
 
 
 def initial(number: int) -> ConvNetwork:
@@ -63,49 +56,21 @@ def training_flops(network: ConvNetwork) -> int:
     return 3 * sum(forward) - forward[0]
 
 
-def check(trainer: Trainer, before: ConvNetwork, trained: ConvNetwork) -> None:
-    """See that a trainer has taken the steps that our engine has taken from `before` to `trained`.
-
-    Raises ValueError if a layer's weights are too far apart.
-    """
-    layers = zip(trainer.weights(), before.weights, trained.weights, strict=True)
-    for number, (found, W, V) in enumerate(layers, start=1):
-        if W is not None and V is not None:
-            distance = np.linalg.norm(found - V) / np.linalg.norm(V - W)
-            if not distance <= MAX_DISTANCE:
-                raise ValueError(
-                    f"it does not train the same net: in layer {number} its weights are "
-                    f"{distance:.2g} of their way off"
-                )
-
-
 def baseline_workloads(
     makers: Mapping[str, Callable[..., Any]],
     network: ConvNetwork,
     n_images: int,
     peak: str | None = None,
 ) -> dict[str, Workload]:
-    """Workloads of the baselines that take the steps of our engine on n_images images.
-
-    Their names say with which settings they train. peak: see `Workload`.
-    """
-    images, labels = random_examples(n_images, network.source.n_neurons)
-    engine = ConvCpuEngine()
-    engine.set_network(network)
-    engine.train(images, labels, np.arange(n_images), ETA)
-    right = partial(check, before=network, trained=engine.get_network())
-    found = baselines.workloads(makers, (network, images, labels, ETA), n_images, right)
+    """Workloads of the baselines. peak: see `Workload`."""
+    examples = random_examples(n_images, network.source.n_neurons)
+    found = baselines.workloads(makers, (network, *examples, ETA), n_images)
     flops = training_flops(network)
-    return {
-        name + f" ({one.settings})" * bool(one.settings): replace(
-            one, flops=flops, peak=peak, settings=""
-        )
-        for name, one in found.items()
-    }
+    return {name: replace(one, flops=flops, peak=peak) for name, one in found.items()}
 
 
-def measure_on_cpu(network: ConvNetwork, repeats: int) -> list[Measurement]:
-    """Measurements of the CPU engine, its baselines, and multiply-adds."""
+def measure_on_cpu(network: ConvNetwork, repeats: int) -> list[BenchRow]:
+    """Rows of the CPU engine, its baselines, and multiply-adds."""
     images, labels = random_examples(ENGINE_IMAGES, network.source.n_neurons)
     engine = ConvCpuEngine()
     engine.set_network(network)
@@ -120,23 +85,19 @@ def measure_on_cpu(network: ConvNetwork, repeats: int) -> list[Measurement]:
 
 def measure_on_gpu(
     network: ConvNetwork, timer: Timer, repeats: int, kernel_by_kernel: bool
-) -> Iterator[Measurement]:
-    """Measurements of the GPU engine, of PyTorch on the GPU and, if asked for, of each kernel."""
+) -> Iterator[BenchRow]:
+    """Rows of the GPU engine, of PyTorch on the GPU and, if asked for, of each kernel."""
     timer.wake()
     kernels = list(training_kernels(network, timer.stream))
-    work = Work(sum(kernel.n_bytes for kernel in kernels), training_flops(network))
 
-    def measure_schedule(schedule: str) -> list[Measurement]:
-        return [measure_engine(ConvCudaEngine(schedule), network, repeats, work)]
-
-    def measure_baselines() -> list[Measurement]:
+    def measure_baselines() -> list[BenchRow]:
         makers = baselines.available("cnn", baselines.GPU)
         return host.measure(
             "cnn", baseline_workloads(makers, network, GPU_BASELINE_IMAGES), repeats
         )
 
-    makers: list[Callable[[], Iterable[Measurement]]] = [
-        partial(measure_schedule, schedule) for schedule in SCHEDULES
+    makers: list[Callable[[], Iterable[BenchRow]]] = [
+        *engine_makers(ConvCudaEngine, network, kernels, training_flops(network), repeats)
     ]
     if kernel_by_kernel:
         makers.append(partial(measure_kernels, kernels, timer, repeats, "cnn kernel"))

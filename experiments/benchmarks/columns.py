@@ -1,19 +1,20 @@
-"""Measurements, their rows in bench.csv, and the tables of these rows: `make bench`, the README.
+"""Rows of bench.csv, made of the times of repeats, and their tables: `make bench`, the README.
 
 A column of a printed table is declared once, with its heading and its meaning, from which
 docs/benchmarks.md has its tables of columns.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from experiments.results import cnn_tables
 from experiments.results.rows import BenchRow, ScalingRow, StartupRow
-from experiments.training.provenance import SourceColumns
+from experiments.training.provenance import UNKNOWN, SourceColumns
 
 NOT_MEASURED = "Not measured yet."
 
@@ -32,13 +33,14 @@ PAPER_DEFORM_SECONDS = {
 EPOCH_IMAGES = 60_000
 NARROW = "narrow net"  # group of the rows that are measured once more, with narrower vectors
 
-Line = dict[str, str]  # of a table: cells by their headings
+# Of a row that is measured and not yet in a file.
+UNRECORDED = SourceColumns(device="unknown", date="2012-12-31", commit=UNKNOWN)
+
 Rows = Collection[BenchRow]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ceiling:
-    """What took turns with a measurement and shows how fast memory or arithmetic can be.
+class Ceiling(NamedTuple):
+    """A workload timed in turn with another: how fast memory or arithmetic can be.
 
     us: microseconds of each repeat, float64 (repeats,). work: bytes that a copy or a read moved, or
     floating-point operations of multiply-adds, in one such time.
@@ -48,51 +50,24 @@ class Ceiling:
     work: float
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Measurement:
-    """The times of an engine, a baseline, a kernel, a deformation or a copy.
+def bench_row(
+    us: np.ndarray,
+    *,
+    source: SourceColumns = UNRECORDED,
+    images: int | None = None,
+    bytes: float | None = None,
+    flops: float | None = None,
+    copy: Ceiling | None = None,
+    read: Ceiling | None = None,
+    peak: Ceiling | None = None,
+    **fields: Any,
+) -> BenchRow:
+    """A row of bench.csv, of the times of an engine, a baseline, a kernel, a deformation or a copy.
 
-    us: microseconds of each repeat, float64 (repeats,). n_images: images trained, deformed or
-    evaluated; n_bytes: bytes that had to be moved; flops: floating-point operations; each in one
-    such time. copy, read, peak: its ceilings. cpu_engine_us: `us` of the CPU engine on the same
-    net. paper_gb_per_second: the paper's figure for the same kernel. Other fields, and the work
-    that `us` times in each group: see `BenchRow`. None, or "", where a field does not apply.
+    us: microseconds of each repeat, float64 (repeats,). images, bytes, flops: of one such time.
+    copy, read, peak: its ceilings. fields: others of the row.
     """
-
-    group: str
-    name: str
-    us: np.ndarray
-    ran_on: str = ""
-    net: int | str = ""
-    n_weights: int | None = None
-    layer: int | None = None
-    n_in: int | None = None
-    n_out: int | None = None
-    state: str = ""
-    settings: str = ""
-    vectors: int | None = None
-    n_images: int | None = None
-    n_bytes: float | None = None
-    flops: float | None = None
-    copy: Ceiling | None = None
-    read: Ceiling | None = None
-    peak: Ceiling | None = None
-    cpu_engine_us: np.ndarray | None = None
-    paper_gb_per_second: float | None = None
-
-
-def percentiles(times: Sequence[float] | np.ndarray) -> list[float]:
-    """The 20th, the 50th (the median) and the 80th percentile."""
-    return [float(one) for one in np.percentile(times, [20, 50, 80])]
-
-
-def bench_row(measured: Measurement, source: SourceColumns) -> BenchRow:
-    """A measurement as a row of bench.csv."""
-    us, n_images, n_bytes, flops = measured.us, measured.n_images, measured.n_bytes, measured.flops
-    low, median, high = percentiles(us)
-    rate = 1e6 * n_images / median if n_images else None
-    weights = measured.n_weights if measured.group in ("net", "cnn", NARROW) else None
-    cpu_us, copy = measured.cpu_engine_us, measured.copy
+    low, median, high = np.percentile(us, [20, 50, 80]).tolist()
 
     def percent(work: float | None, ceiling: Ceiling | None) -> float | None:
         """The rate of work in percent of the ceiling's: the median of the repeats."""
@@ -100,30 +75,46 @@ def bench_row(measured: Measurement, source: SourceColumns) -> BenchRow:
             return None
         return 100 * work / ceiling.work * float(np.median(ceiling.us / us))
 
-    same = "group", "name", "settings", "layer", "n_in", "n_out", "state", "ran_on", "flops"
     return BenchRow(
-        **{name: getattr(measured, name) for name in same},
-        vectors=measured.vectors,
-        net=str(measured.net),
-        weights=measured.n_weights,
+        source=source,
         repeats=len(us),
         us_p20=low,
         us=median,
         us_p80=high,
-        images=n_images,
-        images_a_second=rate,
-        updates_a_second=weights * rate if weights and rate else None,
-        times_cpu=float(np.median(cpu_us)) / median if rate and cpu_us is not None else None,
-        bytes=n_bytes,
-        gb_a_second=n_bytes / median / 1e3 if n_bytes else None,
+        images=images,
+        images_a_second=1e6 * images / median if images else None,
+        bytes=bytes,
+        gb_a_second=bytes / median / 1e3 if bytes else None,
         copy_gb_a_second=copy.work / float(np.median(copy.us)) / 1e3 if copy else None,
-        percent_of_copy=percent(n_bytes, copy),
-        percent_of_read=percent(n_bytes, measured.read),
+        percent_of_copy=percent(bytes, copy),
+        percent_of_read=percent(bytes, read),
+        flops=flops,
         tflop_a_second=flops / median / 1e6 if flops else None,
-        paper_gb_a_second=measured.paper_gb_per_second,
-        percent_of_peak=percent(flops, measured.peak),
-        source=source,
+        percent_of_peak=percent(flops, peak),
+        **fields,
     )
+
+
+def of_net(
+    net: int | str, n_weights: int, device: str, rows: Iterable[BenchRow]
+) -> Iterator[BenchRow]:
+    """The rows with the number of the net, its weights, and the device they ran on."""
+    for row in rows:
+        rate = row.images_a_second if row.group in ("net", "cnn", NARROW) else None
+        updates = n_weights * rate if rate else None
+        about = {"net": str(net), "weights": n_weights, "ran_on": device}
+        yield replace(row, updates_a_second=updates, **about)
+
+
+def with_cpu_times(rows: Sequence[BenchRow]) -> list[BenchRow]:
+    """The rows with their speedup over the CPU engine on the same net, where there is one."""
+    us = {(row.group, row.net): row.us for row in rows if row.name == "engine cpu"}
+    us |= {(NARROW, net): own for (group, net), own in us.items() if group == "net"}
+    keys = [(row.group, row.net) for row in rows]
+    return [
+        replace(row, times_cpu=us[key] / row.us) if row.images and key in us else row
+        for row, key in zip(rows, keys, strict=True)
+    ]
 
 
 # --- columns
@@ -167,20 +158,11 @@ def format_epoch(us_per_image: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1e3 * seconds:.3g} ms"
 
 
-def fastest_torch(rows: Iterable[BenchRow], net: str, ran_on: str) -> float | None:
-    """Microseconds per image of PyTorch's fastest row on a net and a device; None if none."""
-    us = [
-        row.us
-        for row in rows
-        if (row.group, row.net, row.ran_on) == ("cnn", net, ran_on)
-        and row.name.startswith("PyTorch")
-    ]
-    return min(us, default=None)
-
-
 def _times_torch(row: BenchRow, rows: Rows) -> float | None:
-    torch_us = fastest_torch(rows, row.net, row.ran_on)
-    return torch_us / row.us if torch_us and row.images else None
+    """Over the fastest of PyTorch's rows on the same net and device."""
+    alike = [one for one in rows if (one.net, one.ran_on) == (row.net, row.ran_on)]
+    us = [one.us for one in alike if one.name.startswith("PyTorch")]
+    return min(us) / row.us if us and row.images else None
 
 
 def _times_recipe(row: BenchRow, rows: Rows) -> float | None:
@@ -192,6 +174,7 @@ def _epoch(row: BenchRow, rows: Rows) -> str:
     return "{} ({}-{})".format(*map(format_epoch, (row.us, row.us_p20, row.us_p80)))
 
 
+CNN_NAMES = {f"{net}": f"{net}: {paper.name}" for net, paper in cnn_tables.PAPER.items()}
 NET, DEVICE = Column("net", "net"), Column("device", "ran_on")
 US = Column("us (p20-p80)", lambda row, rows: format_us(row))
 US_PER_IMAGE = Column(
@@ -244,7 +227,7 @@ NET_COLUMNS = (
     DEVICE,
 )
 CNN_COLUMNS = (
-    Column("net", lambda row, rows: f"{row.net}: {cnn_tables.PAPER[int(row.net)].name}"),
+    Column("net", lambda row, rows: CNN_NAMES.get(row.net, row.net)),
     Column("engine", "name"),
     US_PER_IMAGE,
     IMAGES_PER_SECOND,
@@ -303,7 +286,7 @@ EVALUATION_COLUMNS = (
 # --- tables
 
 
-def meanings(columns: Sequence[Column], known: Sequence[Column] = ()) -> list[Line]:
+def meanings(columns: Sequence[Column], known: Sequence[Column] = ()) -> list[dict[str, str]]:
     """The columns that have a meaning, as lines of a table; without those that are known."""
     return [
         {"column": column.heading, "meaning": column.meaning}
@@ -312,12 +295,13 @@ def meanings(columns: Sequence[Column], known: Sequence[Column] = ()) -> list[Li
     ]
 
 
-def _lines(columns: Sequence[Column], rows: Rows, group: str) -> list[Line]:
+def _lines(columns: Sequence[Column], rows: Rows, group: str) -> list[dict[str, str]]:
+    """The rows of a group as lines of a table; none if it was not measured."""
     own = [row for row in rows if row.group == group]
     return [{column.heading: column.cell(row, own) for column in columns} for row in own]
 
 
-def net_table(rows: Rows) -> list[Line]:
+def net_table(rows: Rows) -> list[dict[str, str]]:
     """Engines and baselines, as lines of a table, below the papers' figures; then with AVX2."""
     empty = {column.heading: "" for column in NET_COLUMNS} | {"net": "paper"}
     paper = [
@@ -329,7 +313,7 @@ def net_table(rows: Rows) -> list[Line]:
     return paper + _lines(NET_COLUMNS, rows, "net") + _lines(NET_COLUMNS, rows, NARROW)
 
 
-def deform_table(rows: Rows) -> list[Line]:
+def deform_table(rows: Rows) -> list[dict[str, str]]:
     """The deformation and its baselines, as lines of a table, below the papers' figures.
 
     No lines if nothing was measured.
@@ -344,19 +328,11 @@ def deform_table(rows: Rows) -> list[Line]:
     return paper + own if own else []
 
 
-def cnn_table(rows: Rows) -> list[Line]:
-    """Engines for convolutional nets and baselines, as lines of a table; none if not measured."""
-    return _lines(CNN_COLUMNS, rows, "cnn")
-
-
-def evaluation_table(rows: Rows) -> list[Line]:
-    """The evaluation of all nets, as lines of a table: an image on a CPU, a batch on a GPU."""
-    return _lines(EVALUATION_COLUMNS, rows, "evaluation")
-
-
-def kernel_table(rows: Rows, nets: Collection[int | str], group: str = "kernel") -> list[Line]:
+def kernel_table(
+    rows: Rows, nets: Collection[int | str], group: str = "kernel"
+) -> list[dict[str, str]]:
     """Kernels of some nets, as lines of a table; one line for both states of the L2 cache."""
-    lines: dict[tuple, Line] = {}
+    lines: dict[tuple, dict[str, str]] = {}
     for row in rows:
         if row.group == group and row.net in map(str, nets):
             line = lines.setdefault((row.net, row.layer, row.name), {})
@@ -366,8 +342,11 @@ def kernel_table(rows: Rows, nets: Collection[int | str], group: str = "kernel")
     return list(lines.values())
 
 
+cnn_table = partial(_lines, CNN_COLUMNS, group="cnn")
+evaluation_table = partial(_lines, EVALUATION_COLUMNS, group="evaluation")  # image or GPU's batch
+
 # By the name of a part of results/README.md; the report has a section for each.
-BENCH_TABLES: dict[str, tuple[Callable[[Rows], list[Line]], ...]] = {
+BENCH_TABLES: dict[str, tuple[Callable[[Rows], list[dict[str, str]]], ...]] = {
     "bench": (net_table, evaluation_table),
     "cnn-bench": (cnn_table, partial(kernel_table, nets=cnn_tables.PAPER, group="cnn kernel")),
     "deformation": (deform_table,),
@@ -375,7 +354,7 @@ BENCH_TABLES: dict[str, tuple[Callable[[Rows], list[Line]], ...]] = {
 }
 
 
-def bench_tables(part: str, rows: Rows) -> list[list[Line]]:
+def bench_tables(part: str, rows: Rows) -> list[list[dict[str, str]]]:
     """The tables of a benchmark that a part of the pages shows, but for those without lines.
 
     part: of BENCH_TABLES.
@@ -383,12 +362,7 @@ def bench_tables(part: str, rows: Rows) -> list[list[Line]]:
     return [lines for table in BENCH_TABLES[part] if (lines := table(rows))]
 
 
-def on_gpu(rows: Rows, group: str = "kernel") -> bool:
-    """Whether these rows are of a benchmark that measured kernels, of a group, on a GPU."""
-    return any(row.group == group for row in rows)
-
-
-def startup_table(rows: Iterable[StartupRow]) -> list[Line]:
+def startup_table(rows: Iterable[StartupRow]) -> list[dict[str, str]]:
     """Rows of startup.csv as lines of a table."""
     return [
         {"what": row.what, "seconds (p20-p80)": _seconds(row), "repeats": str(row.repeats)}
@@ -400,7 +374,7 @@ def _seconds(row: StartupRow | ScalingRow) -> str:
     return f"{row.seconds:.1f} ({row.seconds_p20:.1f}-{row.seconds_p80:.1f})"
 
 
-def scaling_table(rows: Sequence[ScalingRow]) -> list[Line]:
+def scaling_table(rows: Sequence[ScalingRow]) -> list[dict[str, str]]:
     """Several workers against one, as lines of a table."""
     return [
         {

@@ -6,10 +6,10 @@ the state is always `cold`.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem, tell
@@ -22,10 +22,11 @@ from deform_gpu.kernels import listing1, stages
 from deform_gpu.paper import PaperSet
 from deform_gpu.philox import split_seed
 from experiments.benchmarks import baselines, host
-from experiments.benchmarks.columns import Measurement
+from experiments.benchmarks.columns import bench_row
 from experiments.benchmarks.gpu_times import Enqueue, Timer, copy_to_gpu
 from experiments.benchmarks.host import Workload, random_examples
 from experiments.datasets import data
+from experiments.results.rows import BenchRow
 from experiments.training import provenance
 from experiments.training.formatting import plural
 from mlp_gpu.network import pad32
@@ -92,8 +93,8 @@ def field_convolutions(n_batches: int, side: int, stream: Stream) -> dict[str, E
 
 def measure_on_gpu(
     images: np.ndarray, labels: np.ndarray, timer: Timer, repeats: int
-) -> list[Measurement]:
-    """Measurements of whole deformations and of convolutions on the GPU, per image.
+) -> list[BenchRow]:
+    """Rows of whole deformations and of convolutions on the GPU, per image.
 
     images: float32 (n, side, side). labels: uint8 (n,).
     """
@@ -112,13 +113,13 @@ def measure_on_gpu(
                 tell(f"{name} is left out: {reason}")
                 del us[name]
     return [
-        Measurement(group="deformation", name=name, state="cold", us=times, n_images=1)
+        bench_row(times, group="deformation", name=name, state="cold", images=1)
         for name, times in us.items()
     ]
 
 
-def measure(repeats: int, timer: Timer | None, on_cpu: bool = True) -> Iterator[Measurement]:
-    """Measurements of the deformation: ours, the baselines', and the papers' division of work.
+def measure(repeats: int, timer: Timer | None, on_cpu: bool = True) -> Iterator[BenchRow]:
+    """Rows of the deformation: ours, the baselines', and the papers' division of work.
 
     timer: None without a GPU. on_cpu: whether the CPU is measured.
     """
@@ -139,10 +140,12 @@ def measure(repeats: int, timer: Timer | None, on_cpu: bool = True) -> Iterator[
         }
         works |= baseline_workloads(baselines.CPU, images[few], labels[few])
         device = provenance.device("cpu")
-        yield from (replace(m, ran_on=device) for m in host.measure("deformation", works, repeats))
+        yield from (
+            replace(row, ran_on=device) for row in host.measure("deformation", works, repeats)
+        )
     if timer:
 
-        def measure_others() -> list[Measurement]:
+        def measure_others() -> list[BenchRow]:
             paper_set = PaperSet(images[some], labels[some], TABLE1, seed=0)
             paper = Workload(lambda: paper_set.deform(out, 1), len(out))
             works = {"Listing 1 on the GPU, the rest on the CPU": paper}
@@ -151,4 +154,4 @@ def measure(repeats: int, timer: Timer | None, on_cpu: bool = True) -> Iterator[
 
         ours = partial(measure_on_gpu, images, labels, timer, repeats)
         found = host.attempts([ours, measure_others])
-        yield from (replace(m, ran_on=gpu.name()) for m in found)
+        yield from (replace(row, ran_on=gpu.name()) for row in found)

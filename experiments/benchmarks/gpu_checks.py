@@ -14,17 +14,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 from xml.etree import ElementTree
 
 import numpy as np
+from msgspec import Struct
 
 from cnn_gpu.cpu import ConvCpuEngine
 from cnn_gpu.cuda import ConvCudaEngine
-from deepbig_runtime.errors import Interrupted, signals, tell
+from deepbig_runtime.errors import signals, tell
 from deform_gpu import COMMITTEE, TABLE1, deform
 from deform_gpu.cuda import DeformedAhead
 from deform_gpu.epochs import deformer
@@ -68,13 +69,12 @@ REPORT_CHARACTERS = 4000  # of the end of a sanitizer's output, which are record
 Trained = tuple[AnyNetwork, list[training.Epoch]]  # a trained net, and the results of its epochs
 
 
-@dataclass(frozen=True)
-class CheckResult:
+class CheckResult(Struct):
     """The result of a check. text: for people. details: for the record, only what JSON can hold."""
 
     passed: bool
     text: str
-    details: dict = field(default_factory=dict)
+    details: dict = {}
 
 
 # --- engines
@@ -246,17 +246,11 @@ def check_ahead(dataset: data.Dataset) -> CheckResult:
 # --- other programs
 
 
-def run_command(
-    command: Sequence[str],
-    log: IO | None = None,
-    seconds: float | None = None,
-    stop: signal.Signals = signal.SIGKILL,
-) -> int | None:
+def run_command(command: Sequence[str], seconds: float, log: IO | None = None) -> int | None:
     """The exit status of a command, run in the repository; None if it took more than `seconds`.
 
-    log: a file for its stdout and stderr; without one it shares ours. stop: the signal that ends it
-    if it took too long. Raises SystemExit if a signal interrupts us that the command, to which we
-    pass it on, has reported.
+    log: a file for its stdout and stderr; without one it shares ours. A command that takes too
+    long, or is interrupted with us, gets SIGINT, and all its processes SIGKILL after GRACE_SECONDS.
     """
     child = None
     try:
@@ -272,30 +266,22 @@ def run_command(
         return child.wait(seconds)
     except subprocess.TimeoutExpired:
         return None
-    except Interrupted as interrupted:
-        stop, reported = signal.Signals(interrupted.signum), 128 + interrupted.signum
-        if child and end_group(child, stop) == reported and log is None:
-            raise SystemExit(reported) from None
-        raise
     finally:
         if child:
-            end_group(child, stop)
+            end_group(child)
 
 
-def end_group(leader: subprocess.Popen, stop: signal.Signals) -> int:
-    """End a process and its children, as compute-sanitizer has one; returns its exit status.
-
-    By a signal, and after GRACE_SECONDS by SIGKILL.
-    """
+def end_group(leader: subprocess.Popen) -> None:
+    """End a process and its children, as compute-sanitizer has one."""
     if leader.poll() is None:
         try:
-            os.killpg(leader.pid, stop)
+            os.killpg(leader.pid, signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 leader.wait(GRACE_SECONDS)
         finally:
             with suppress(ProcessLookupError):  # all have ended
                 os.killpg(leader.pid, signal.SIGKILL)
-    return leader.wait()
+    leader.wait()
 
 
 def ending(status: int | None, seconds: float) -> str:
@@ -306,19 +292,19 @@ def ending(status: int | None, seconds: float) -> str:
 def run_tests(
     name: str,
     options: Sequence[str],
+    seconds: float,
     prefix: Sequence[str] = (),
     log: IO | None = None,
-    seconds: float | None = None,
 ) -> tuple[int | None, dict[str, list[str]]]:
     """Run pytest: its exit status, and the names of the tests that passed, failed, were skipped.
 
     name: of pytest's report in OUT; if pytest took too long, it has the tests that had ended.
-    prefix: the program that pytest runs under, with its options. log, seconds: of `run_command`.
+    prefix: the program that pytest runs under, with its options. seconds, log: of `run_command`.
     """
     path = OUT.absolute() / f"{name}.xml"
     path.unlink(missing_ok=True)
     command = [*prefix, sys.executable, "-m", "pytest", "-q", f"--junit-xml={path}", *options]
-    status = run_command(command, log, seconds, stop=signal.SIGINT)
+    status = run_command(command, seconds, log)
     tests: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
     for case in ElementTree.parse(path).iter("testcase") if path.exists() else ():
         if case.get("name") is None:  # it has not ended
@@ -333,7 +319,7 @@ def check_tests(seconds: float) -> CheckResult:
     """The tests marked `gpu`, in several processes where pytest-xdist is installed."""
     several = SEVERAL_PROCESSES if find_spec("xdist") else ()
     options = (*GPU_TESTS, *HANGING_TESTS, *several)
-    status, tests = run_tests("tests", options, seconds=seconds)
+    status, tests = run_tests("tests", options, seconds)
     repeats = sum(f".{REPEATS}" in name for name in tests["passed"])
     text = ", ".join(f"{len(names)} {outcome}" for outcome, names in tests.items())
     text += f"; {repeats} of bit-equal repeats"
@@ -351,7 +337,7 @@ def check_sanitizer(tool: str, seconds: float) -> CheckResult:
     # CUDA's Python packages try calls that a driver may lack: those errors are no kernel's fault.
     prefix += ["--report-api-errors", "no"]
     with tempfile.TemporaryFile() as log:
-        status, tests = run_tests(tool, SMALL_TESTS, prefix, log, seconds)
+        status, tests = run_tests(tool, SMALL_TESTS, seconds, prefix, log)
         log.seek(0)
         output = log.read().decode(errors="replace")
     details = {"output": output[-REPORT_CHARACTERS:]}
@@ -371,7 +357,7 @@ def check_bench(folder: Path, device: str, seconds: float) -> CheckResult:
     device: the GPU's name. seconds: rows that are not measured by then are left out.
     """
     options = ["--gpu-only", "--out", str(folder.absolute())]
-    status = run_command([sys.executable, "-m", "experiments.bench", *options], seconds=seconds)
+    status = run_command([sys.executable, "-m", "experiments.bench", *options], seconds)
     path = folder / "bench.csv"
     if not path.exists() or device not in path.read_text():
         return CheckResult(False, f"bench.csv has nothing of this GPU; {ending(status, seconds)}")
@@ -387,7 +373,7 @@ def check_training(run: Path, options: Sequence[str], seconds: float) -> CheckRe
     """
     command = [sys.executable, "-m", "experiments.table1", *options]
     command += ["--out", str(run.parent.absolute())]
-    status = run_command(command, seconds=seconds, stop=signal.SIGINT)
+    status = run_command(command, seconds)
     if not run.exists():
         return CheckResult(False, f"no epoch; {ending(status, seconds)}")
     found = read_run(run)

@@ -24,10 +24,10 @@ from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem, tell
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
 from experiments.benchmarks import baselines
-from experiments.benchmarks.baselines import WINDOW_SETTINGS
-from experiments.benchmarks.columns import Ceiling, Measurement
+from experiments.benchmarks.columns import Ceiling, bench_row
 from experiments.benchmarks.host import attempts, training_examples
 from experiments.benchmarks.mlp_times import ETA, training_flops
+from experiments.results.rows import BenchRow
 from mlp_gpu import cuda as engine
 from mlp_gpu import engines
 from mlp_gpu.engine import SCHEDULES, WINDOW_IMAGES_PER_BLOCK, Engine
@@ -414,10 +414,10 @@ def empty_kernel() -> None:
 
 def measure_states(
     work: Enqueue, timer: Timer, repeats: int, copy: Enqueue | None = None, **fields: Any
-) -> list[Measurement]:
-    """Measurements of a work in each of CACHE_STATES, in turn with a copy of as many bytes.
+) -> list[BenchRow]:
+    """Rows of a work in each of CACHE_STATES, in turn with a copy of as many bytes.
 
-    fields: of the measurements.
+    fields: others of the rows.
     """
     works = [work, *([copy] if copy else [])]
     us = {state: np.empty((len(works), repeats)) for state in CACHE_STATES}
@@ -427,27 +427,27 @@ def measure_states(
                 us[state][i, repeat] = timer(enqueue, state)
 
     def ceiling(state: str) -> Ceiling | None:
-        return Ceiling(us=us[state][1], work=fields["n_bytes"]) if copy else None
+        return Ceiling(us[state][1], fields["bytes"]) if copy else None
 
     return [
-        Measurement(state=state, us=us[state][0], copy=ceiling(state), **fields)
+        bench_row(us[state][0], state=state, copy=ceiling(state), **fields)
         for state in CACHE_STATES
     ]
 
 
-def measure_empty_kernel(timer: Timer, repeats: int) -> list[Measurement]:
-    """Measurements of a kernel that does nothing."""
+def measure_empty_kernel(timer: Timer, repeats: int) -> list[BenchRow]:
+    """Rows of a kernel that does nothing."""
     launch = Launch(empty_kernel, (1, 1), gpu.WARP, ())
     return measure_states(launch, timer, repeats, group="kernel", name="empty kernel")
 
 
 def measure_kernels(
     kernels: list[Kernel], timer: Timer, repeats: int, group: str = "kernel"
-) -> Iterator[Measurement]:
-    """Measurements of kernels, each in turn with a copy of as many bytes."""
+) -> Iterator[BenchRow]:
+    """Rows of kernels, each in turn with a copy of as many bytes."""
     copy_of = make_copier(max(kernel.n_bytes for kernel in kernels), timer.stream)
 
-    def measure(kernel: Kernel) -> list[Measurement]:
+    def measure(kernel: Kernel) -> list[BenchRow]:
         return measure_states(
             *(kernel.launch, timer, repeats, copy_of(kernel.n_bytes)),
             group=group,
@@ -455,16 +455,16 @@ def measure_kernels(
             layer=kernel.layer,
             n_in=kernel.n_in,
             n_out=kernel.n_out,
-            n_bytes=kernel.n_bytes,
+            bytes=kernel.n_bytes,
             flops=kernel.flops or None,
-            paper_gb_per_second=PAPER_GB_PER_SECOND.get(kernel.name),
+            paper_gb_a_second=PAPER_GB_PER_SECOND.get(kernel.name),
         )
 
     return attempts(partial(measure, kernel) for kernel in kernels)
 
 
-def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Measurement]:
-    """Measurements of the evaluation of a batch, from images to probabilities on the GPU."""
+def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[BenchRow]:
+    """Rows of the evaluation of a batch, from images to probabilities on the GPU."""
     n = engine.PREDICT_BATCH
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (n, network.sizes[0])).astype(np.float32)
@@ -476,48 +476,72 @@ def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Mea
         *(lambda stream: play(launches, stream), timer, repeats),
         group="evaluation",
         name=launches[0].kernel.py_func.__name__,
-        n_images=n,
+        images=n,
         flops=2 * network.n_weights * n,  # a multiplication and an addition per weight
     )
 
 
 def measure_engine(
-    trainer: Engine, network: Network | ConvNetwork, repeats: int, work: Work
-) -> Measurement:
-    """Measurement of an engine. work: of an image."""
+    trainer: Engine,
+    network: Network | ConvNetwork,
+    repeats: int,
+    find_work: Callable[[], Work] | None = None,
+    **fields: Any,
+) -> BenchRow:
+    """The row of an engine. find_work: the work of an image, known after training. fields: others.
+
+    None: the work is not counted.
+    """
     trainer.set_network(network)
-    n_inputs = network.source.n_neurons if isinstance(network, ConvNetwork) else network.sizes[0]
-    return Measurement(
-        group="cnn" if isinstance(network, ConvNetwork) else "net",
-        name=f"engine cuda {trainer.schedule}",
-        us=time_training(trainer, n_inputs, repeats),
-        n_images=1,
-        n_bytes=round(work.n_bytes),
-        flops=round(work.flops),
-    )
+    if isinstance(network, ConvNetwork):
+        group, n_inputs = "cnn", network.source.n_neurons
+    else:
+        group, n_inputs = "net", network.sizes[0]
+    us = time_training(trainer, n_inputs, repeats)
+    known: dict[str, Any] = {"group": group, "name": f"engine cuda {trainer.schedule}"}
+    if find_work is not None:
+        work = find_work()
+        known |= {"bytes": round(work.n_bytes), "flops": round(work.flops)}
+    return bench_row(us, images=1, **known | fields)
 
 
-def measure_window(network: Network, repeats: int) -> list[Measurement]:
-    """Measurement of the launch mode `window`, with the work of the sweeps that were needed."""
+def engine_makers(
+    make_engine: Callable[[str], Engine],
+    network: Network | ConvNetwork,
+    kernels: Sequence[Kernel],
+    flops: int,
+    repeats: int,
+) -> list[Callable[[], list[BenchRow]]]:
+    """For each launch mode of an engine a function that measures it.
+
+    kernels: those of a step. flops: multiplications and additions of a step.
+    """
+    work = Work(sum(kernel.n_bytes for kernel in kernels), flops)
+
+    def measure(schedule: str) -> list[BenchRow]:
+        return [measure_engine(make_engine(schedule), network, repeats, lambda: work)]
+
+    return [partial(measure, schedule) for schedule in SCHEDULES]
+
+
+def measure_window(network: Network, repeats: int) -> list[BenchRow]:
+    """The row of the launch mode `window`, with the work of the sweeps that were needed."""
     n_block = WINDOW_IMAGES_PER_BLOCK
     trainer = WindowCudaEngine(n_block)
-    measured = measure_engine(trainer, network, repeats, Work())
-    blocks = -(-(repeats + 1) * engine.IMAGES_PER_TICK // n_block)
-    sweeps, times = trainer.count_sweeps()
-    work = work_of_an_image(network.sizes, sweeps / blocks, times / sweeps, n_block)
-    return [replace(measured, n_bytes=round(work.n_bytes), flops=round(work.flops))]
+
+    def find_work() -> Work:
+        blocks = -(-(repeats + 1) * engine.IMAGES_PER_TICK // n_block)
+        sweeps, times = trainer.count_sweeps()
+        return work_of_an_image(network.sizes, sweeps / blocks, times / sweeps, n_block)
+
+    return [measure_engine(trainer, network, repeats, find_work)]
 
 
-def measure_window_baselines(network: Network, repeats: int) -> Iterator[Measurement]:
-    """Measurements of the window by others, each with its fastest settings, timed as ours is."""
+def measure_window_baselines(network: Network, repeats: int) -> Iterator[BenchRow]:
+    """Rows of the window by others, timed as ours is."""
     for name, make in baselines.available("window", baselines.GPU).items():
         tell(f"  preparing {name}")
-        found = []
-        for settings in WINDOW_SETTINGS:
-            one = measure_engine(make(*settings), network, repeats, Work())
-            text = "windows of {}, blocks of {}".format(*settings)
-            found.append(replace(one, name=name, settings=text, n_bytes=None, flops=None))
-        yield min(found, key=lambda one: float(np.median(one.us)))
+        yield measure_engine(make(), network, repeats, name=name)
 
 
 def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
@@ -542,23 +566,19 @@ def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
     return 1e6 * (np.diff(moments) / images_done[1:])[-repeats:]
 
 
-def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[Measurement]:
-    """All measurements of a net on the GPU."""
+def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchRow]:
+    """All rows of a net on the GPU."""
     timer.wake()
     kernels = list(training_kernels(network, timer.stream))
-    work = Work(sum(kernel.n_bytes for kernel in kernels), training_flops(network.sizes))
+    flops, make_engine = training_flops(network.sizes), partial(engines.make_engine, "cuda")
 
-    def measure_schedule(schedule: str) -> list[Measurement]:
-        trainer = engines.make_engine("cuda", schedule)
-        return [measure_engine(trainer, network, repeats, work)]
-
-    def measure_window_kernels() -> Iterator[Measurement]:
+    def measure_window_kernels() -> Iterator[BenchRow]:
         kernels = with_baselines(window_kernels(network, timer.stream))
         return measure_kernels(list(kernels), timer, repeats)
 
     return attempts(
         [
-            *(partial(measure_schedule, schedule) for schedule in SCHEDULES),
+            *engine_makers(make_engine, network, kernels, flops, repeats),
             partial(measure_window, network, repeats),
             partial(measure_empty_kernel, timer, repeats),
             partial(measure_kernels, kernels, timer, repeats),

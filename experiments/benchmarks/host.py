@@ -19,8 +19,9 @@ from numba.extending import intrinsic
 
 from deepbig_runtime.errors import explained, tell
 from deform_gpu import TABLE1, deform
-from experiments.benchmarks.columns import Ceiling, Measurement
+from experiments.benchmarks.columns import Ceiling, bench_row
 from experiments.datasets import data
+from experiments.results.rows import BenchRow
 from mlp_gpu.vector_kernel import (
     LANES,
     PANEL,
@@ -47,8 +48,8 @@ class Workload:
     call: does it once; returns when it is done. n_images: number of images that a call trains,
     deforms or evaluates; None if there are none. n_bytes: bytes that must be moved for an image or,
     without images, in a call; flops: floating-point operations, likewise; None if unknown. copy,
-    read, peak: names of the workloads that are its ceilings, see `Measurement`. settings: see
-    there. vectors: see `BenchRow`. background_load: keeps the machine busy meanwhile.
+    read, peak: names of the workloads that are its ceilings, see `columns.bench_row`. settings,
+    vectors: see `BenchRow`. background_load: keeps the machine busy meanwhile.
     """
 
     call: Callable[[], object]
@@ -116,8 +117,8 @@ def time_workloads(workloads: dict[str, Workload], repeats: int) -> dict[str, np
     return us
 
 
-def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Measurement]:
-    """Measurements of the workloads."""
+def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[BenchRow]:
+    """A row for each workload."""
     us = time_workloads(workloads, repeats)
 
     def ceiling(name: str | None, unit: str) -> Ceiling | None:
@@ -125,12 +126,12 @@ def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Me
         return Ceiling(us=us[name], work=work) if name and work else None
 
     return [
-        Measurement(
+        bench_row(
+            us[name],
             group=group,
             name=name,
-            us=us[name],
-            n_images=workload.n_images and 1,
-            n_bytes=workload.n_bytes,
+            images=workload.n_images and 1,
+            bytes=workload.n_bytes,
             copy=ceiling(workload.copy, "n_bytes"),
             read=ceiling(workload.read, "n_bytes"),
             flops=workload.flops,
@@ -142,8 +143,8 @@ def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Me
     ]
 
 
-def attempts(makers: Iterable[Callable[[], Iterable[Measurement]]]) -> Iterator[Measurement]:
-    """The measurements of each maker. One that fails is logged, and costs the others nothing."""
+def attempts(makers: Iterable[Callable[[], Iterable[BenchRow]]]) -> Iterator[BenchRow]:
+    """The rows of each maker. One that fails is logged, and costs the others nothing."""
     for make in makers:
         try:
             yield from make()

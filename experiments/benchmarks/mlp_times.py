@@ -13,11 +13,12 @@ from itertools import cycle
 
 import numba
 import numpy as np
+from msgspec import structs
 
 from experiments.benchmarks import baselines, host
 from experiments.benchmarks.baselines import Trainer
-from experiments.benchmarks.columns import Measurement
 from experiments.benchmarks.host import Workload, random_examples
+from experiments.results.rows import BenchRow
 from mlp_gpu import network
 from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
 from mlp_gpu.network import Network, count_weights
@@ -160,18 +161,18 @@ def cpu_workloads(net: Network) -> dict[str, Workload]:
 
 def measure_on_cpu(
     net: Network, makers: dict[str, Callable[..., Trainer]], repeats: int
-) -> list[Measurement]:
-    """Measurements of the CPU engine, its ceilings, and the baselines that the makers make."""
+) -> list[BenchRow]:
+    """Rows of the CPU engine, its ceilings, and the baselines that the makers make."""
     workloads = cpu_workloads(net)
     workloads |= baseline_workloads(makers, net, BASELINE_UPDATES // net.n_weights)
     return [
-        replace(one, group="evaluation") if one.name == "engine cpu, evaluation" else one
-        for one in host.measure("net", workloads, repeats)
+        structs.replace(row, group="evaluation") if row.name == "engine cpu, evaluation" else row
+        for row in host.measure("net", workloads, repeats)
     ]
 
 
-def measure_baselines_on_gpu(net: Network, repeats: int) -> list[Measurement]:
-    """Measurements of the baselines on a GPU."""
+def measure_baselines_on_gpu(net: Network, repeats: int) -> list[BenchRow]:
+    """Rows of the baselines on a GPU."""
     makers = baselines.available("net", baselines.GPU)
     return host.measure("net", baseline_workloads(makers, net, GPU_BASELINE_IMAGES), repeats)
 

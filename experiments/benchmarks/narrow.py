@@ -6,13 +6,15 @@ On a processor with AVX-512: the compiled code is that of processors without, th
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from deepbig_runtime.errors import tell
 from experiments.benchmarks import host, mlp_times
-from experiments.benchmarks.columns import NARROW, Measurement
+from experiments.benchmarks.columns import NARROW
 from experiments.benchmarks.processes import ConfiguredProcess
+from experiments.results.rows import BenchRow
 from mlp_gpu.network import Network
 from mlp_gpu.vector_kernel import LANES
 
@@ -30,15 +32,15 @@ def environment(processor: tuple[str, str]) -> dict[str, str]:
     return os.environ | {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
 
 
-def measure_with_avx2(net: int | str, network: Network, repeats: int) -> Iterator[Measurement]:
-    """Measurements of one of NETS; none of others, or where vectors are not wider than AVX2's."""
+def measure_with_avx2(net: int | str, network: Network, repeats: int) -> Iterator[BenchRow]:
+    """Rows of one of NETS; none of others, or where vectors are not wider than AVX2's."""
     if net in NETS and LANES > AVX2_LANES:
         tell("  once more, limited to AVX2")
         yield from host.attempts([partial(measure, network, repeats)])
 
 
-def measure(network: Network, repeats: int) -> list[Measurement]:
-    """Measurements of the engine, the kernel and multiply-adds with AVX2."""
+def measure(network: Network, repeats: int) -> list[BenchRow]:
+    """Rows of the engine, the kernel and multiply-adds with AVX2."""
     with closing(ConfiguredProcess(environment(AVX2))) as process:
-        measured = process.call(mlp_times.measure_on_cpu, network, {}, repeats)
-    return [replace(one, group=NARROW) for one in measured if one.group == "net" and one.vectors]
+        rows = process.call(mlp_times.measure_on_cpu, network, {}, repeats)
+    return [replace(row, group=NARROW) for row in rows if row.group == "net" and row.vectors]

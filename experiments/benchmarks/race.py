@@ -16,11 +16,11 @@ import numpy as np
 
 from deepbig_runtime.errors import tell
 from deform_gpu import TABLE1
+from experiments.benchmarks import window
 from experiments.datasets import data
 from experiments.datasets.dataset import Dataset
 from experiments.results.rows import RaceRow
 from experiments.training.provenance import SourceColumns
-from mlp_gpu.activation import SLOPE, A, B
 from mlp_gpu.network import Network
 from mlp_gpu.training import image_order
 
@@ -50,8 +50,10 @@ class Setting:
 
 
 BATCHES = (0.01, 32), (0.02, 32), (0.03, 128), (0.06, 128)
-RATES = {ONLINE: ((2e-3, 1), (3e-3, 1), (5e-3, 1)), NUMPY: BATCHES, TORCH: BATCHES}
-CHOICES = {way: [Setting(way, *one) for one in tried] for way, tried in RATES.items()}
+CHOICES = {
+    ONLINE: [Setting(ONLINE, eta) for eta in (2e-3, 3e-3, 5e-3)],
+    **{way: [Setting(way, *one) for one in BATCHES] for way in (NUMPY, TORCH)},
+}
 
 
 class Learner(NamedTuple):
@@ -82,12 +84,10 @@ def numpy_batches(network: Network, batch: int) -> Learner:
     def train(images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float) -> None:
         for start in range(0, len(order), batch):
             now = order[start : start + batch]
-            states = forward(weights, images[now])
-            delta = states.pop()
-            delta[np.arange(len(now)), labels[now]] -= 1
-            delta /= np.float32(len(now))
+            *states, a = forward(weights, images[now])
+            delta = window.output_delta(a, labels[now]) / np.float32(len(now))
             for W, step, h in reversed(list(zip(weights, steps, states, strict=True))):
-                back = (delta @ W[1:].T) * SLOPE * (A - h) * (A + h)
+                back = (delta @ W[1:].T) * window.slope(h)
                 step *= MOMENTUM
                 step[0] += delta.sum(axis=0)
                 step[1:] += h.T @ delta
@@ -122,19 +122,17 @@ LEARNERS = {ONLINE: online, NUMPY: numpy_batches, TORCH: torch_batches}
 
 
 def forward(weights: Sequence[np.ndarray], images: np.ndarray) -> list[np.ndarray]:
-    """The inputs of each layer, (n, n_in), and the class probabilities, (n, n_classes)."""
+    """The inputs of each layer, (n, n_in), and the sums of the last one, (n, n_classes)."""
     states = [images]
     for W in weights[:-1]:
-        states.append(A * np.tanh(B * (states[-1] @ W[1:] + W[0])))
-    a = states[-1] @ weights[-1][1:] + weights[-1][0]
-    y = np.exp(a - a.max(axis=1, keepdims=True))
-    return [*states, y / y.sum(axis=1, keepdims=True)]
+        states.append(window.activate(states[-1] @ W[1:] + W[0]))
+    return [*states, states[-1] @ weights[-1][1:] + weights[-1][0]]
 
 
 def wrong(weights: Sequence[np.ndarray], images: np.ndarray, labels: np.ndarray) -> int:
     """Wrong digits."""
-    y = forward(weights, images.reshape(len(images), -1))[-1]
-    return int((y.argmax(axis=1) != labels).sum())
+    a = forward(weights, images.reshape(len(images), -1))[-1]
+    return int((a.argmax(axis=1) != labels).sum())
 
 
 def learn(dataset: Dataset, setting: Setting, seed: int) -> list[tuple[float, int, int]]:
@@ -188,19 +186,10 @@ def measure(dataset: Dataset, source: SourceColumns) -> list[RaceRow]:
                     best = min(learnt, key=lambda one: one[2][-1][1])[0]
                     tried = list(product(SEEDS[1:], [best]))
         for setting, seed, points in learnt:
-            for seconds, apart_errors, test_errors in points:
-                found.append(
-                    RaceRow(
-                        way=way,
-                        setting=str(setting),
-                        seed=seed,
-                        taken=setting == best,
-                        seconds=seconds,
-                        apart_errors=apart_errors,
-                        test_errors=test_errors,
-                        source=source,
-                    )
-                )
+            trained = {"way": way, "setting": str(setting), "seed": seed, "source": source}
+            for seconds, apart, test in points:
+                errors = {"seconds": seconds, "apart_errors": apart, "test_errors": test}
+                found.append(RaceRow(taken=setting == best, **trained, **errors))
     return found
 
 

@@ -31,7 +31,7 @@ def train_plainly(
     for image, label in zip(images.astype(kind, copy=False), labels, strict=True):
         states = [np.concatenate(([kind(1)], image))]
         for W in weights[:-1]:
-            states.append(np.concatenate(([kind(1)], _activate(states[-1] @ W))))
+            states.append(np.concatenate(([kind(1)], activate(states[-1] @ W))))
         a = states[-1] @ weights[-1]
         delta = np.exp(a - a.max())
         losses.append(np.log(delta.sum()) - (a[label] - a.max()))
@@ -39,7 +39,7 @@ def train_plainly(
         delta[label] -= 1
         deltas = [delta]
         for W, h in zip(weights[:0:-1], states[:0:-1], strict=True):
-            deltas.insert(0, (W[1:] @ deltas[0]) * _slope(h[1:]))
+            deltas.insert(0, (W[1:] @ deltas[0]) * slope(h[1:]))
         for W, h, delta in zip(weights, states, deltas, strict=True):
             W -= np.outer(np.float32(eta) * h, delta)
     return float(np.mean(losses, dtype=np.float64))
@@ -102,14 +102,14 @@ def _train_block(
             gram = h[now] @ h[:end].T if layer else first_gram[now, :end]
             a = a - eta * _of_images_before(gram, first) @ D[layer][:end]
             if layer + 1 < len(weights):
-                H[layer + 1][now, 1:] = _activate(a)
-        delta = _output_delta(a, labels[now])
+                H[layer + 1][now, 1:] = activate(a)
+        delta = output_delta(a, labels[now])
         for layer in range(len(weights) - 1, -1, -1):
             D[layer][now] = delta
             if layer:
                 y, gram = H[layer][:end, 1:], delta @ D[layer][:end].T
                 e = delta @ weights[layer][1:].T - eta * _of_images_before(gram, first) @ y
-                delta = e * _slope(y[now])
+                delta = e * slope(y[now])
         sweeps.append((first, end))
         first += _count_done([deltas[now] for deltas in D], before, least)
     for W, h, deltas in zip(weights, H, D, strict=True):
@@ -142,16 +142,17 @@ def _with_one(states: np.ndarray, weights: Sequence[np.ndarray]) -> np.ndarray:
     return np.insert(states.astype(weights[0].dtype), 0, 1, axis=1)
 
 
-def _activate(a: np.ndarray) -> np.ndarray:
+def activate(a: np.ndarray) -> np.ndarray:
+    """The scaled tanh."""
     return A * np.tanh(B * a)
 
 
-def _slope(y: np.ndarray) -> np.ndarray:
+def slope(y: np.ndarray) -> np.ndarray:
     """The activation's derivative, from its value."""
     return SLOPE * (A - y) * (A + y)
 
 
-def _output_delta(a: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def output_delta(a: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """softmax(a) - one_hot(labels), a row for each image."""
     p = np.exp(a - a.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)

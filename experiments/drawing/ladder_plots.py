@@ -16,7 +16,8 @@ from experiments.drawing.figures import (
     frame,
     tick_integers,
 )
-from experiments.results.ladder_tables import BLOG_CORRECT, LadderRecord, ProgramTime, RungKernel
+from experiments.results.ladder_tables import BLOG_CORRECT
+from experiments.results.records import LadderRecord, ProgramTime, RungKernel
 
 
 def plot_ladder(record: LadderRecord) -> Figure:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from msgspec import to_builtins
 
-from deepbig_runtime.files import Malformed
 from experiments.results import tables, voting
+from experiments.results.records import GIVEN
 from experiments.results.rows import CommitteeRow
 from experiments.results.tables import AND, run_source, source_line
 from experiments.training.formatting import duration, hundredths, markdown_table, plural
@@ -20,7 +20,6 @@ from experiments.training.provenance import SourceColumns
 from experiments.training.store import Run
 
 COMMITTEE = "committee"  # in place of a member's name
-GIVEN = "committee"  # name of a committee of given run files, which has no row in the papers
 KINDS = "experiment", "table4", GIVEN  # of equal size each: their names begin so
 JOINED = "data", "layers", "epochs", "images_an_epoch", "eta", "eta_decay", "engine"
 
@@ -227,18 +226,6 @@ def wrong_for_all(rows: Sequence[CommitteeRow]) -> list[int] | None:
     wrong = [row.wrong_digits for row in rows if row.is_member]
     found = [set(places) for places in wrong if places is not None]
     return sorted(set.intersection(*found)) if len(found) == len(wrong) else None
-
-
-def check_committee(rows: Sequence[CommitteeRow]) -> None:
-    """Raise Malformed unless rows are of one committee: its members, and then the committee."""
-    *members, last = rows
-    names = [row.member for row in members]
-    if last.is_member or not all(row.is_member for row in members):
-        raise Malformed("its rows are not those of members and, last, of their committee")
-    if last.best_member not in names or {row.experiment for row in rows} != {last.experiment}:
-        raise Malformed("its rows are of several committees")
-    if any(len(row.shared) != len(names) for row in rows):
-        raise Malformed("it lacks columns shared_1, shared_2 and so on, one for each member")
 
 
 def summary_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:

@@ -1,16 +1,19 @@
 """The ladder's records as tables, the blog beside ours."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
 
 import numpy as np
-from msgspec import UNSET, Meta, Struct, UnsetType
 
 from experiments.datasets.dataset import is_mnist
+from experiments.results.records import (
+    AccuracyRow,
+    LadderRecord,
+    ProgramTime,
+    RungKernel,
+    SearchRow,
+)
 from experiments.results.tables import interval
 from experiments.training.formatting import markdown_table
-from experiments.training.provenance import Source
-from experiments.training.validation import Count, Number, Text
 
 # Of the blog: milliseconds of an epoch, on a GPU that it does not name, and percent correct after
 # it. It prints no time and no result for rung 6 and 7, and no accuracy for rung 1.
@@ -24,85 +27,8 @@ BLOG_MS = {
 GPU = ", GPU"  # the end of names of what others' programs do on a GPU
 RUNG_NAMES = (*BLOG_MS, "graph", "one kernel")
 BLOG_CORRECT = {1: 94.16, 2: 95.1}  # percent, by epochs
-BLOG_IMAGES, BLOG_HIDDEN = 60_000, 128
+BLOG_IMAGES = 60_000
 SECTOR = 32  # bytes that are moved together, as in cuda_on_cpu, which imports Numba
-
-
-Large = Annotated[int, Meta(ge=0, le=10**15)]
-Times = Annotated[list[Annotated[float, Meta(ge=1e-9, le=1e30)]], Meta(min_length=1)]
-
-
-class RungKernel(Struct, forbid_unknown_fields=True):
-    """A kernel of a rung: its launch, its resources on a GPU, and its work for an image.
-
-    images_a_launch: images that a launch of the rung trains. warps: resident at once. Bytes are
-    those that threads request, segments the sectors of 32 bytes that warps touch. shared_passes:
-    equals shared_accesses if there are no bank conflicts. distance: of the rung's weights from the
-    CPU engine's, relative to how far they moved.
-    """
-
-    rung: Text
-    images_a_launch: Large
-    kernel: Text
-    blocks: Large
-    threads: Large
-    registers: Large
-    shared_bytes: Large
-    spill_bytes: Large
-    warps: Large
-    flops: Large
-    read_bytes: Large
-    read_segments: Large
-    write_bytes: Large
-    write_segments: Large
-    shared_accesses: Large
-    shared_passes: Large
-    distance: Number
-
-
-class ProgramTime(Struct, forbid_unknown_fields=True):
-    """Microseconds an image of a program or a rung, one for each repeat of n_images.
-
-    work_us: of a rung's kernels alone, where the host was fast enough to time them.
-    """
-
-    name: Text
-    us: Times
-    n_images: Large
-    work_us: Times | UnsetType = UNSET
-
-
-class SearchRow(Struct, forbid_unknown_fields=True):
-    """Digits held out that are wrong after training with a learning rate and a momentum."""
-
-    eta: Number
-    momentum: Number
-    epochs: Count
-    n_train: Count
-    wrong: Count
-    n_apart: Count
-
-
-class AccuracyRow(Struct, forbid_unknown_fields=True):
-    """Test digits that are wrong after an epoch."""
-
-    seed: Large
-    epoch: Count
-    wrong: Count
-    n_test: Annotated[int, Meta(ge=1)]
-    data: Text
-
-
-class LadderRecord(Struct, forbid_unknown_fields=True):
-    """The record of experiments.ladder. hidden: neurons of the hidden layer."""
-
-    data: Text
-    hidden: Annotated[int, Meta(ge=1, le=10**6)]
-    kernels: list[RungKernel]
-    times: Annotated[list[ProgramTime], Meta(min_length=1)]
-    search: list[SearchRow]
-    accuracy: list[AccuracyRow]
-    provenance: Source
 
 
 def accuracy_table(rows: Sequence[AccuracyRow]) -> list[dict[str, str]]:
@@ -197,8 +123,8 @@ def time_sentence(row: ProgramTime) -> str:
 
 def _copy_share(timed: Mapping[str, ProgramTime], us: float) -> str:
     """The time of a copy of all bytes that a step reads and writes, in percent of `us`."""
-    (copy_us,) = (np.median(row.us) for name, row in timed.items() if name.startswith("copy "))
-    return f"{100 * copy_us / us:.0f}"
+    copies = [np.median(row.us) for name, row in timed.items() if name.startswith("copy ")]
+    return f"{100 * copies[0] / us:.0f}" if copies else ""
 
 
 def _launch_share(row: ProgramTime) -> str:
@@ -210,22 +136,21 @@ def _launch_share(row: ProgramTime) -> str:
 
 def tables(record: LadderRecord) -> list[str]:
     """Everything that a record holds, as Markdown tables."""
-    found = [accuracy_table(record.accuracy)]
-    if record.search:
-        found.append(search_table(record.search))
-    if record.kernels:
-        found += [rung_table(record.kernels, record.times), kernel_table(record.kernels)]
-    on_gpu = [row for row in record.times if row.name.endswith(GPU)]
-    if on_gpu:
-        found.append(program_table(on_gpu))
     others = [row for row in record.times if row.name not in RUNG_NAMES]
-    found.append(program_table([row for row in others if row not in on_gpu]))
-    return [markdown_table(rows) for rows in found]
+    found = (
+        accuracy_table(record.accuracy),
+        search_table(record.search),
+        rung_table(record.kernels, record.times),
+        kernel_table(record.kernels),
+        program_table([row for row in others if row.name.endswith(GPU)]),
+        program_table([row for row in others if not row.name.endswith(GPU)]),
+    )
+    return [markdown_table(rows) for rows in found if rows]
 
 
 def program_table(own: Sequence[ProgramTime]) -> list[dict[str, str]]:
     """A line for each program, all on the same processor."""
-    fastest = min(float(np.median(row.us)) for row in own)
+    fastest = min((float(np.median(row.us)) for row in own), default=0.0)
     return [
         {
             "program": row.name,

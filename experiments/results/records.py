@@ -1,7 +1,7 @@
-"""The records in results/<device>/, read and selected in one place: runs, committees and others.
+"""The records in results/<device>/: the types of JSON records, and how all records are read.
 
-Records are checked: anybody may have written them. All functions that read raise files.FileFault,
-one sentence, if a file does not hold such a record.
+Types hold no record that a table cannot be made of: anybody may have written the files. All
+functions that read raise files.FileFault, one sentence, if a file does not hold such a record.
 """
 
 import re
@@ -11,17 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from deepbig_runtime.files import FileFault, checked
-from experiments.results import block_tables, cnn_tables, committee_report, ladder_tables, tables
-from experiments.results.block_tables import BlockRecord
-from experiments.results.ladder_tables import LadderRecord
+from deepbig_runtime.files import FileFault, Malformed, checked
 from experiments.results.rows import (
     BenchRow,
     CommitteeRow,
     RaceRow,
-    ResultRow,
     ScalingRow,
     StartupRow,
     StudyRow,
@@ -29,13 +25,22 @@ from experiments.results.rows import (
     read_text,
 )
 from experiments.training import provenance
-from experiments.training.formatting import duration, markdown_table
 from experiments.training.provenance import Source
 from experiments.training.store import Run, run_of_builtins
-from experiments.training.validation import Count, Lines, Seconds, Text, convert, parse_json
+from experiments.training.validation import (
+    Count,
+    Lines,
+    Number,
+    Positive,
+    Seconds,
+    Text,
+    convert,
+    parse_json,
+)
 
 # Names of the committees that may be recorded. The name of their folder of runs stands before them.
-COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{committee_report.GIVEN}"
+GIVEN = "committee"  # of given run files, which has no row in the papers
+COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{GIVEN}"
 STUDIES = r"study.*\.csv"  # named after their folders of runs
 _COMMITTEE_NAME = re.compile(rf"(.+)-(?:{COMMITTEES})\.csv")
 
@@ -69,7 +74,7 @@ class GpuCheckRecord(Struct):
     """The record of experiments.gpu_check. passed: whether all checks were made and passed."""
 
     passed: bool
-    checks: list[GpuCheckRow]
+    checks: Annotated[list[GpuCheckRow], Meta(min_length=1)]
     provenance: Source
 
 
@@ -103,26 +108,6 @@ class CampaignRecord(Struct, forbid_unknown_fields=True):
     parts: Annotated[list[CampaignPart], Meta(min_length=1)]
 
 
-def campaign_table(rows: Sequence[CampaignPart]) -> str:
-    """The rows of a campaign's record as Markdown."""
-    cells = [
-        {
-            "part": row.part,
-            "what must hold": row.claim,
-            "tried": f"{row.tries:,} {row.unit}",
-            "goal": f"{row.goal:,}",
-            "failed trials": str(row.failures),
-            "time": duration(row.seconds),
-            "seed": str(row.seed),
-            "date": row.provenance.columns().date[:10],
-            "commit": ", ".join(dict.fromkeys(one.commit[:7] for one in row.sources)),
-        }
-        for row in rows
-    ]
-    devices = sorted({one.device for row in rows for one in row.sources})
-    return f"{markdown_table(cells)}\n\n{'; '.join(devices)}.\n"
-
-
 class RedrawnRow(Struct, forbid_unknown_fields=True):
     """A way of drawing: how many digits are wrong, those included in which none was found."""
 
@@ -135,53 +120,153 @@ class RedrawnRecord(Struct, forbid_unknown_fields=True):
     """The record of 'recognise --redrawn'. n: number of digits. seed: of the drawings."""
 
     net: Text
-    n: Count
+    n: Positive
     seed: Count
     rows: Annotated[list[RedrawnRow], Meta(min_length=1)]
     provenance: Source
 
 
-def redrawn_table(record: RedrawnRecord) -> str:
-    """The record of 'recognise --redrawn' as Markdown, with its source."""
-    n = record.n
-    lines = [
-        {
-            "digits": row.way,
-            "wrong": f"{row.wrong} of {n:,}",
-            "%": f"{100 * row.wrong / n:.2f}",
-            "of these, no digit found": str(row.not_found),
-        }
-        for row in record.rows
-    ]
-    heading = f"{record.net}; {n:,} test digits, drawn with seed {record.seed}; "
-    heading += tables.source_line(record.provenance.columns())
-    return f"{heading}:\n\n{markdown_table(lines)}"
+# The ways to make the same steps that a record has distances of.
+PLAIN, ENGINE = "plain float32 loop", "CPU engine"
+# Images of a window, and of a block.
+WINDOWS = {
+    f"window of {window}, B = {block}": (window, block) for window, block in ((16, 64), (32, 128))
+}
 
 
-def read_json(
-    path: Path, kind: type[Content], use: Callable[[Content], object] = lambda record: None
-) -> Content:
-    """The record in a JSON file. kind: the Struct that it is. use: a function that must take it."""
+class BlockRow(Struct, forbid_unknown_fields=True):
+    """A net from where it was compared.
+
+    trained_on: number of images it was trained on before. distances: of the weights from those of
+    float64, relative to how far these moved, by the names of methods. sweeps_per_image: how often
+    a window's images went forward and backward, by the names of WINDOWS.
+    """
+
+    sizes: Annotated[tuple[Annotated[int, Meta(ge=1, le=10**6)], ...], Meta(min_length=2)]
+    trained_on: Count
+    eta: Number
+    steps: Count
+    distances: dict[str, Number]
+    sweeps_per_image: dict[str, Number]
+
+    def __post_init__(self) -> None:
+        if not self.distances.keys() >= {PLAIN, ENGINE, *WINDOWS}:
+            raise ValueError("it lacks the distance of a method")
+        if not self.sweeps_per_image.keys() >= WINDOWS.keys():
+            raise ValueError("it lacks the sweeps of a window")
+
+
+class BlockRecord(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The record of experiments.blocks."""
+
+    data: Text
+    seed: Count
+    rows: Annotated[list[BlockRow], Meta(min_length=1)]
+    provenance: Source
+
+
+BLOG_HIDDEN = 128
+Large = Annotated[int, Meta(ge=0, le=10**15)]
+Times = Annotated[list[Annotated[float, Meta(ge=1e-9, le=1e30)]], Meta(min_length=1)]
+
+
+class RungKernel(Struct, forbid_unknown_fields=True):
+    """A kernel of a rung: its launch, its resources on a GPU, and its work for an image.
+
+    images_a_launch: images that a launch of the rung trains. warps: resident at once. Bytes are
+    those that threads request, segments the sectors of 32 bytes that warps touch. shared_passes:
+    equals shared_accesses if there are no bank conflicts. distance: of the rung's weights from the
+    CPU engine's, relative to how far they moved.
+    """
+
+    rung: Text
+    images_a_launch: Large
+    kernel: Text
+    blocks: Large
+    threads: Large
+    registers: Large
+    shared_bytes: Large
+    spill_bytes: Large
+    warps: Large
+    flops: Large
+    read_bytes: Large
+    read_segments: Large
+    write_bytes: Large
+    write_segments: Large
+    shared_accesses: Large
+    shared_passes: Large
+    distance: Number
+
+
+class ProgramTime(Struct, forbid_unknown_fields=True):
+    """Microseconds an image of a program or a rung, one for each repeat of n_images.
+
+    work_us: of a rung's kernels alone, where the host was fast enough to time them.
+    """
+
+    name: Text
+    us: Times
+    n_images: Large
+    work_us: Times | UnsetType = UNSET
+
+
+class SearchRow(Struct, forbid_unknown_fields=True):
+    """Digits held out that are wrong after training with a learning rate and a momentum."""
+
+    eta: Number
+    momentum: Number
+    epochs: Count
+    n_train: Count
+    wrong: Count
+    n_apart: Positive
+
+
+class AccuracyRow(Struct, forbid_unknown_fields=True):
+    """Test digits that are wrong after an epoch."""
+
+    seed: Large
+    epoch: Count
+    wrong: Count
+    n_test: Annotated[int, Meta(ge=1)]
+    data: Text
+
+
+class LadderRecord(Struct, forbid_unknown_fields=True):
+    """The record of experiments.ladder. hidden: neurons of the hidden layer."""
+
+    data: Text
+    hidden: Annotated[int, Meta(ge=1, le=10**6)]
+    kernels: list[RungKernel]
+    times: Annotated[list[ProgramTime], Meta(min_length=1)]
+    search: list[SearchRow]
+    accuracy: Annotated[list[AccuracyRow], Meta(min_length=1)]
+    provenance: Source
+
+    @property
+    def is_blogs(self) -> bool:
+        """Whether it is of the blog's net on MNIST."""
+        return (self.data, self.hidden) == ("MNIST", BLOG_HIDDEN)
+
+
+def read_json(path: Path, kind: type[Content]) -> Content:
+    """The record in a JSON file. kind: the Struct that it is."""
     text = read_text(path)
     with checked(path):
-        record = convert("it", parse_json("it", text), kind)
-    return _used(path, record, use)
-
-
-def _used(path: Path, content: Content, use: Callable[[Content], object]) -> Content:
-    """The content of a file, after its use was tried. Raises FileFault if that fails."""
-    try:
-        use(content)
-    except (ArithmeticError, ValueError, TypeError, LookupError, StopIteration) as error:
-        raise FileFault(f"{path} is damaged: {error!r:.200}") from None
-    return content
+        return convert("it", parse_json("it", text), kind)
 
 
 def read_committee(path: Path) -> list[CommitteeRow]:
-    """The rows of a committee."""
+    """The rows of a committee: of its members, and then of the committee."""
     rows = read_rows(path, CommitteeRow)
+    *members, last = rows
+    names = [row.member for row in members]
     with checked(path):
-        committee_report.check_committee(rows)
+        if last.is_member or not all(row.is_member for row in members):
+            raise Malformed("its rows are not those of members and, last, of their committee")
+        if last.best_member not in names or {row.experiment for row in rows} != {last.experiment}:
+            raise Malformed("its rows are of several committees")
+        if any(len(row.shared) != len(names) for row in rows):
+            raise Malformed("it lacks columns shared_1, shared_2 and so on, one for each member")
     return rows
 
 
@@ -210,15 +295,7 @@ def read_record(path: Path) -> Run:
     """The record of a run, as a run without predictions."""
     text = read_text(path)
     with checked(path):
-        run = run_of_builtins(parse_json("it", text))
-    return _used(path, run, _row)
-
-
-def _row(run: Run) -> ResultRow:
-    """A run as a row of the table that it belongs to, if it belongs to one."""
-    if run.config.is_convolutional:
-        return cnn_tables.row(run)
-    return tables.table1_row(run) if tables.is_table1(run) else tables.result_row(run)
+        return run_of_builtins(parse_json("it", text))
 
 
 @dataclass
@@ -243,35 +320,26 @@ class Results:
     faults: list[str] = field(default_factory=list)
 
     @property
-    def perceptrons(self) -> dict[Path, Run]:
-        """The runs of nets of Table 1 of 2010."""
-        return {path: run for path, run in self.runs.items() if tables.is_table1(run)}
-
-    @property
     def newest_benches(self) -> dict[str, list[BenchRow]]:
         """The rows of each benchmark by its device, the newest first."""
         found = sorted(self.benches.values(), key=lambda rows: rows[0].source.date, reverse=True)
         return {rows[0].source.device: rows for rows in found}
 
 
-def _read_blog_ladder(path: Path) -> LadderRecord | None:
-    """A record of the ladder; None if it is not of the blog's net on MNIST."""
-    record = read_json(path, LadderRecord, ladder_tables.tables)
-    is_blogs = (record.data, record.hidden) == ("MNIST", ladder_tables.BLOG_HIDDEN)
-    return record if is_blogs else None
-
-
-# The kind of a record by the name of its file. All other JSON files are records of runs.
+# The kind of a record by a pattern of its file's name, and how it is read.
 KINDS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "bench.csv": ("benches", partial(read_rows, kind=BenchRow)),
-    "scaling.csv": ("scalings", partial(read_rows, kind=ScalingRow)),
-    "startup.csv": ("startups", partial(read_rows, kind=StartupRow)),
-    "race.csv": ("races", partial(read_rows, kind=RaceRow)),
-    GPU_CHECK: ("gpu_checks", partial(read_json, kind=GpuCheckRecord)),
-    LADDER: ("ladders", _read_blog_ladder),
-    CAMPAIGN: ("campaigns", partial(read_json, kind=CampaignRecord)),
-    BLOCKS: ("blocks", partial(read_json, kind=BlockRecord, use=block_tables.tables)),
-    REDRAWN: ("redrawn", partial(read_json, kind=RedrawnRecord, use=redrawn_table)),
+    r"bench\.csv": ("benches", partial(read_rows, kind=BenchRow)),
+    r"scaling\.csv": ("scalings", partial(read_rows, kind=ScalingRow)),
+    r"startup\.csv": ("startups", partial(read_rows, kind=StartupRow)),
+    r"race\.csv": ("races", partial(read_rows, kind=RaceRow)),
+    STUDIES: ("studies", partial(read_rows, kind=StudyRow)),
+    _COMMITTEE_NAME.pattern: ("committees", read_committee),
+    re.escape(GPU_CHECK): ("gpu_checks", partial(read_json, kind=GpuCheckRecord)),
+    re.escape(LADDER): ("ladders", partial(read_json, kind=LadderRecord)),
+    re.escape(CAMPAIGN): ("campaigns", partial(read_json, kind=CampaignRecord)),
+    re.escape(BLOCKS): ("blocks", partial(read_json, kind=BlockRecord)),
+    re.escape(REDRAWN): ("redrawn", partial(read_json, kind=RedrawnRecord)),
+    r".*\.json": ("runs", read_record),
 }
 
 
@@ -283,23 +351,15 @@ def read_results(skip_damaged: bool = False) -> Results:
     """
     found = Results()
     for path in sorted((provenance.REPOSITORY / "results").glob("*/*")):
-        if path.name in KINDS:
-            kind, read = KINDS[path.name]
-        elif _COMMITTEE_NAME.fullmatch(path.name):
-            kind, read = "committees", read_committee
-        elif re.fullmatch(STUDIES, path.name):
-            kind, read = "studies", partial(read_rows, kind=StudyRow)
-        elif path.suffix == ".json":
-            kind, read = "runs", read_record
-        else:
+        kinds = (kind for pattern, kind in KINDS.items() if re.fullmatch(pattern, path.name))
+        name, read = next(kinds, ("", None))
+        if read is None:
             continue
         try:
-            record = read(path)
+            getattr(found, name)[path] = read(path)
         except FileFault as fault:
             if not skip_damaged:
                 raise
             found.faults.append(str(fault))
-        else:
-            if record is not None:
-                getattr(found, kind)[path] = record
+    found.ladders = {path: one for path, one in found.ladders.items() if one.is_blogs}
     return found

@@ -86,13 +86,6 @@ class BenchRow(Row, kw_only=True):
     flops: Number | None = None
     percent_of_peak: Number | None = None
 
-    def __post_init__(self) -> None:
-        is_engine = self.group in ("net", "cnn") and self.images
-        if is_engine and not (self.net and self.weights and self.updates_a_second):
-            raise ValueError("the row of an engine lacks its net, weights or updates_a_second")
-        if self.group == "cnn" and not self.net.isdigit():
-            raise ValueError(f"net is {self.net!a:.80}, expected a number of Table 1 of 2011")
-
 
 class ScalingRow(Row, kw_only=True):
     """A row of scaling.csv: several workers. Seconds are medians; speedup: over one worker.

@@ -323,9 +323,9 @@ def _net(run: Run) -> str:
 
 def provenance_line(run: Run) -> str:
     """What was trained, where and when, in one line."""
-    source, peak = run_source(run), run.provenance[-1].peak_memory_bytes
-    engine = engine_name(run) + (f", {peak / 1e6:,.0f} MB at most" if peak else "")
-    return f"{_net(run)}, seed {run.config.seed}: {source_line(source, engine, source.date)}"
+    peak, engine = run.provenance[-1].peak_memory_bytes, engine_name(run)
+    engine += f", {peak / 1e6:,.0f} MB at most" if peak else ""
+    return f"{_net(run)}, seed {run.config.seed}: {source_line(run_source(run), engine, True)}"
 
 
 def run_source(run: Run) -> SourceColumns:
@@ -335,15 +335,15 @@ def run_source(run: Run) -> SourceColumns:
     return source
 
 
-def source_line(source: SourceColumns, engine: str = "", date: str = "") -> str:
-    """Where and when something was done, in one line. date: as it is printed; "": the day."""
+def source_line(source: SourceColumns, engine: str = "", exact: bool = False) -> str:
+    """Where and when something was done, in one line. exact: with the time, not only the day."""
     where = f"{source.device}{f', driver {source.driver}' * bool(source.driver)}"
     where += f", engine {engine}" * bool(engine)
     commits = commit_text(*source.commit.split(AND))
-    return f"{where}; {source.versions.replace('=', ' ')}; {date or source.date[:10]}; {commits}"
+    date = source.date if exact else source.date[:10]
+    return f"{where}; {source.versions.replace('=', ' ')}; {date}; {commits}"
 
 
 def bench_source(rows: Sequence[BenchRow | ScalingRow]) -> str:
     """Where, when and how often rows were measured, in one line."""
-    source = rows[0].source
-    return f"{source_line(source, date=source.date)}; medians of {rows[0].repeats} repeats"
+    return f"{source_line(rows[0].source, exact=True)}; medians of {rows[0].repeats} repeats"

@@ -8,6 +8,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,22 +76,22 @@ class Odd(CpuEngine):
         return outputs
 
 
-def check(monkeypatch, sample, one, again):
-    """`check_engines` of a small net by engines in place of a GPU's, and whether they are equal."""
-    if isinstance(one, CpuEngine):
+@pytest.fixture
+def case(sample, monkeypatch):
+    """A function that has `check_engines` compare two engines in place of a GPU's."""
+
+    def compare(one, again):
         Odd.labels = sample.test_labels
-        case = Network.initial(SIZES, 0), CpuEngine(), one, again, numpy_loop
-    else:
-        network = ConvNetwork.initial("6M5s1-8M5s1c50%-7N", Maps(1, 29, 29), 10, 0)
-        case = network, ConvCpuEngine(), one, again, numpy_convolutional
-    monkeypatch.setattr(gpu_checks, "make_case", lambda name: case)
-    monkeypatch.setattr(gpu_checks, "MAX_IMAGES", 200)
-    return gpu_checks.check_engines(sample, "small")
+        found = Network.initial(SIZES, 0), CpuEngine(), one, again, numpy_loop
+        monkeypatch.setattr(gpu_checks, "make_case", lambda name: found)
+        monkeypatch.setattr(gpu_checks, "MAX_IMAGES", 200)
+        return gpu_checks.check_engines(sample, "small")
+
+    return compare
 
 
-@pytest.mark.parametrize("engine", [CpuEngine, ConvCpuEngine])
-def test_same_engine_passes(sample, engine, monkeypatch):
-    result = check(monkeypatch, sample, engine(), engine())
+def test_same_engine_passes(case):
+    result = case(CpuEngine(), CpuEngine())
     assert result.passed
     said = re.fullmatch(
         r"load_digits: weights 0 apart, another CPU program's (\S+); (\d+) and \2 of 600 wrong; "
@@ -107,15 +108,15 @@ def test_same_engine_passes(sample, engine, monkeypatch):
         *(({"n_wrong": 1}, True), ({"n_wrong": 2}, False)),
     ],
 )
-def test_other_training_on_both_gpu_runs_fails(sample, options, passed, monkeypatch):
-    result = check(monkeypatch, sample, Odd(**options), Odd(**options))
+def test_other_training_on_both_gpu_runs_fails(case, options, passed):
+    result = case(Odd(**options), Odd(**options))
     assert result.passed == passed
     assert "two runs on the GPU bit-equal" in result.text
 
 
 @pytest.mark.parametrize("where", ["weights", "padding", "loss", "outputs"])
-def test_one_bit_between_two_gpu_trainings_fails(sample, where, monkeypatch):
-    result = check(monkeypatch, sample, CpuEngine(), Odd(where))
+def test_one_bit_between_two_gpu_trainings_fails(case, where):
+    result = case(CpuEngine(), Odd(where))
     assert not result.passed
     assert result.text.endswith("two runs on the GPU NOT bit-equal")
 
@@ -129,9 +130,13 @@ def test_convolutional_nets_on_the_gpu_pass(device, sample, monkeypatch):
     for module in (cnn_cuda, mlp_cuda):
         monkeypatch.setattr(module, "PREDICT_BATCH", n)
     capture_small_graphs(monkeypatch)
-    monkeypatch.setattr(gpu_checks, "MAX_IMAGES", n)
+    network = ConvNetwork.initial("6M5s1-8M5s1c50%-7N", Maps(1, 29, 29), 10, 0)
     with on_device(device):
-        result = check(monkeypatch, few, ConvCudaEngine("graph"), ConvCudaEngine("launch"))
+        engines = ConvCpuEngine(), ConvCudaEngine("graph"), ConvCudaEngine("launch")
+        monkeypatch.setattr(
+            gpu_checks, "make_case", lambda name: (network, *engines, numpy_convolutional)
+        )
+        result = gpu_checks.check_engines(few, "small")
     assert result.passed
     assert "weights 0 apart" not in result.text
 
@@ -178,18 +183,11 @@ def test_deformations_may_differ_by_rounding(sample, monkeypatch, difference, eq
     assert result.text == text
 
 
-class Event:
-    """CUDA's, of a deformation that takes a second."""
-
-    def elapsed_time(self, end):
-        return 1000.0
-
-
 class Ahead:
     """Has deformed all epochs on the CPU before the first one is asked for."""
 
     stale, wait = 0, 0.0
-    events = Event(), Event()
+    events = 2 * (SimpleNamespace(elapsed_time=lambda end: 1000.0),)
 
     def __init__(self, images, labels, deformation, seed, last_epoch):
         assert (last_epoch, len(images)) == (3, 400)
@@ -244,49 +242,32 @@ def test_training_on_images_deformed_meanwhile(change, passed, sample, monkeypat
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize(
-    ("interrupted", "trap", "stop"),
-    [
-        (False, "", signal.SIGKILL),
-        (False, "trap '' INT", signal.SIGINT),  # which it ignores
-        (True, "", signal.SIGKILL),
-        (True, "trap '' INT", signal.SIGINT),
-    ],
-)
-def test_run_command_leaves_no_process_behind(interrupted, trap, stop, tmp_path, monkeypatch):
+@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("trap", ["", "trap '' INT"], ids=["ends", "ignores SIGINT"])
+def test_run_command_leaves_no_process_behind(interrupted, trap, tmp_path, monkeypatch):
     pids = tmp_path / "pids"
-    command = ["sh", "-c", f"{trap}\nsleep 60 & echo $$ $! >{pids}; wait; wait"]
-
-    class Popen(subprocess.Popen):
-        def wait(self, timeout=None):
-            if timeout == HANG_SECONDS:
-                wait_until(lambda: pids.exists() and pids.read_text())
-                if interrupted:
-                    raise Interrupted(signal.SIGINT)
-                raise subprocess.TimeoutExpired(command, timeout)
-            return super().wait(timeout)
-
-    monkeypatch.setattr(gpu_checks.subprocess, "Popen", Popen)
+    command = ["sh", "-c", f"{trap}\nsleep 9999 & echo $$ $! >{pids}; wait; wait"]
+    error = Interrupted(signal.SIGINT) if interrupted else subprocess.TimeoutExpired(command, 1)
+    ends_waiting(monkeypatch, error, lambda: pids.exists() and pids.read_text())
     monkeypatch.setattr(gpu_checks, "GRACE_SECONDS", 0.5)
     with pytest.raises(Interrupted) if interrupted else nullcontext():
-        assert gpu_checks.run_command(command, seconds=HANG_SECONDS, stop=stop) is None
+        assert gpu_checks.run_command(command, HANG_SECONDS) is None
     shell, child = pids.read_text().split()
     wait_until(lambda: not is_alive(child))  # init may take a moment to bury it
     assert not is_alive(shell)
 
 
-def test_signal_that_a_command_reports_is_said_once(tmp_path):
-    begun, use_cli = tmp_path / "begun", "from experiments.training import cli"
-    command = (
-        f"{use_cli}\ndef main():\n open({str(begun)!r}, 'w')\n while True: pass\ncli.run(main)"
-    )
-    program = f"{use_cli}\nfrom experiments.benchmarks.gpu_checks import run_command\n"
-    program += f"cli.run(lambda: run_command({[sys.executable, '-c', command]!r}))"
-    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
-    wait_until(begun.exists)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=HANG_SECONDS)
-    assert (process.returncode, said) == (130, "stopped by SIGINT\n")
+def ends_waiting(monkeypatch, error, is_reached):
+    """A command that may take HANG_SECONDS is waited for until something is reached: an error."""
+
+    class Popen(subprocess.Popen):
+        def wait(self, timeout=None):
+            if timeout == HANG_SECONDS:
+                wait_until(is_reached)
+                raise error
+            return super().wait(timeout)
+
+    monkeypatch.setattr(gpu_checks.subprocess, "Popen", Popen)
 
 
 HERE = ("-p", "no:cacheprovider")
@@ -326,85 +307,67 @@ def test_outcomes_of_pytest_are_counted(test_file, monkeypatch):
         "test_it.test_small",
         "test_it.test_repeats_are_bit_equal[1]",
     ]
-    for more, passed in (("and not 2", True), ("and not repeats", False)):
-        keep = ["-k", f"not teardown {more}"]
-        monkeypatch.setattr(gpu_checks, "GPU_TESTS", [*options, *keep])
-        # As in a Python without pytest-xdist, whose options pytest would not take.
-        monkeypatch.setattr(gpu_checks, "SEVERAL_PROCESSES", ["--no-such-option"])
-        monkeypatch.setattr(gpu_checks, "find_spec", lambda name: name != "xdist" or None)
-        assert gpu_checks.check_tests(HANG_SECONDS).passed == passed
+    monkeypatch.setattr(gpu_checks, "GPU_TESTS", [*options, "-k", "small"])
+    # As in a Python without pytest-xdist, whose options pytest would not take.
+    monkeypatch.setattr(gpu_checks, "SEVERAL_PROCESSES", ["--no-such-option"])
+    monkeypatch.setattr(gpu_checks, "find_spec", lambda name: name != "xdist" or None)
+    result = gpu_checks.check_tests(HANG_SECONDS)
+    # No kernel was repeated.
+    assert (result.passed, result.text) == (
+        False,
+        "1 passed, 0 failed, 0 skipped; 0 of bit-equal repeats",
+    )
 
 
+@pytest.mark.slow
 def test_test_that_hangs_is_ended_and_earlier_outcomes_are_counted(test_file, monkeypatch, capfd):
     test_file.write_text(
         "import time\n\ndef test_a(): pass\n\ndef test_b():\n    time.sleep(9999)\n"
     )
     options = [option.replace("=300", "=0.5") for option in gpu_checks.HANGING_TESTS]
     options += gpu_checks.SEVERAL_PROCESSES
-    status, tests = gpu_checks.run_tests("it", [*options, str(test_file), *HERE])
+    status, tests = gpu_checks.run_tests("it", [*options, str(test_file), *HERE], HANG_SECONDS)
     assert status == 1
     assert tests["passed"] == ["test_it.test_a"]
     assert capfd.readouterr().err.count(" in test_b\n") == 1  # it is not tried again
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("signals_raise")  # else pytest ignores SIGINT where this process does
-@pytest.mark.parametrize("processes", ["several", "one"])
 def test_run_of_the_tests_that_takes_too_long_keeps_earlier_outcomes(
-    processes, test_file, tmp_path, monkeypatch
+    test_file, tmp_path, monkeypatch
 ):
     begun = tmp_path / "begun"
     test_file.write_text(
         f"import time\n\ndef test_a(): pass\n\ndef test_b():\n    time.sleep(2)\n"
         f"    open({str(begun)!r}, 'w').close()\n    time.sleep(9999)\n"
     )
-
-    class Popen(subprocess.Popen):
-        def wait(self, timeout=None):
-            if timeout == HANG_SECONDS:
-                wait_until(begun.exists)
-                raise subprocess.TimeoutExpired(self.args, timeout)
-            return super().wait(timeout)
-
     monkeypatch.setattr(gpu_checks, "GPU_TESTS", [str(test_file), *HERE])
-    if processes == "one":
-        monkeypatch.setattr(gpu_checks, "find_spec", lambda name: None)
-    monkeypatch.setattr(gpu_checks.subprocess, "Popen", Popen)
+    ends_waiting(monkeypatch, subprocess.TimeoutExpired("pytest", HANG_SECONDS), begun.exists)
     result = gpu_checks.check_tests(HANG_SECONDS)
     assert result.text.endswith(f"; pytest: took more than {HANG_SECONDS} s")
     assert result.details["passed"] == ["test_it.test_a"]
 
 
-COLLECT = """
-import sys, pytest
-class Plugin:
-    def pytest_collection_finish(self, session):
-        for item in session.items:
-            print("found", item.nodeid, *(marker.name for marker in item.iter_markers()))
-pytest.main(["-q", "--collect-only", *sys.argv[1:]], plugins=[Plugin()])
-"""
-
-
 def test_markers_select_tests_of_gpus():
+    """`gpu` all of a file whose tests run on `device`, and `small` those of kernels."""
     files = [
         path
         for path in (REPOSITORY / "tests").rglob("test_*.py")
-        if re.search(r"^from executed import .*\b(on_)?device$", path.read_text(), re.MULTILINE)
+        if "from executed import" in path.read_text()
     ]
-    command = [sys.executable, "-c", COLLECT, "-m", "gpu", *files]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    marked = {path.stem: set() for path in files}  # names and markers of the tests of a file
+    # By -k, which looks at names of markers too.
+    options = ["--collect-only", "-q", "-m", "gpu", "-k", f"small or {gpu_checks.REPEATS}"]
+    command = [sys.executable, "-m", "pytest", *options, *files]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    repeated, small = set(), set()
     for line in done.stdout.splitlines():
-        if line.startswith("found "):
-            _, node, *markers = line.split()
-            path, _, name = node.partition("::")
-            marked[Path(path).stem].update([name.partition("[")[0], *markers])
-    assert all(marked.values())
-    assert {stem for stem, found in marked.items() if "small" in found} == {
-        *("test_kernels", "test_cnn_kernels", "test_deform_kernels", "test_window_kernels")
-    }
-    assert {stem for stem, found in marked.items() if gpu_checks.REPEATS in found} == {
-        *("test_kernels", "test_deform_kernels", "test_ladder", "test_window_engine")
-    }
+        path, found, name = line.partition("::")
+        if found:
+            (repeated if gpu_checks.REPEATS in name else small).add(Path(path).stem)
+    kernels = {"test_kernels", "test_deform_kernels"}
+    assert repeated == kernels | {"test_ladder", "test_window_engine"}
+    assert small == kernels | {"test_cnn_kernels", "test_window_kernels"}
 
 
 @pytest.fixture
@@ -429,7 +392,6 @@ RAN = '"$@" && printf "========= %s\\r\\n" '
     ("script", "passed", "text"),
     [
         (f'{RAN} "ERROR SUMMARY: 0 errors"', True, "clean, 1 tests"),
-        (f'{RAN} "RACECHECK SUMMARY: 0 hazards displayed (0 errors)"', True, "clean, 1 tests"),
         (
             f'{RAN} "ERROR SUMMARY: 0 errors" "ERROR SUMMARY: 250 errors"; exit 99',
             False,
@@ -442,7 +404,6 @@ RAN = '"$@" && printf "========= %s\\r\\n" '
         ),
         (f'{RAN} "ERROR SUMMARY: 0 errors"; exit 1', False, "0 errors, 1 tests passed, status 1"),
         ('echo "ERROR SUMMARY: 0 errors"', False, "0 errors, 0 tests passed, status 0"),
-        ('"$@"', False, "no summary, 1 tests passed, status 0"),
         (
             'echo "Error: Device not supported. ERROR SUMMARY: 2 errors"; exit 1',
             True,
@@ -458,43 +419,38 @@ def test_report_of_a_sanitizer_is_judged(sanitizer, script, passed, text, tmp_pa
     assert arguments.startswith("--tool memcheck --error-exitcode 99 --report-api-errors no ")
 
 
-def test_end_of_the_output_of_a_sanitizer_is_recorded(sanitizer):
+def test_sanitizer_that_is_installed_is_found_and_its_last_output_recorded(
+    sanitizer, tmp_path, monkeypatch
+):
+    assert gpu_checks.check_sanitizer("memcheck", 120) == CheckResult(True, "not installed")
     sanitizer("printf %09999d 0; pwd >&2; sleep 60")
     result = gpu_checks.check_sanitizer("racecheck", 0.5)
     assert (result.passed, result.text) == (False, "no summary, 0 tests passed, took more than 0 s")
     assert result.details == {"output": f"{REPOSITORY}\n".rjust(4000, "0")}
-
-
-def test_sanitizer_in_path_is_preferred(sanitizer, tmp_path, monkeypatch):
-    assert gpu_checks.check_sanitizer("memcheck", 120) == CheckResult(True, "not installed")
-    sanitizer("echo installed")
-    assert "installed" in gpu_checks.check_sanitizer("memcheck", 120).details["output"]
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     (tmp_path / "compute-sanitizer").write_text("#!/bin/sh\necho preferred\n")
     (tmp_path / "compute-sanitizer").chmod(0o755)
     assert "preferred" in gpu_checks.check_sanitizer("memcheck", 120).details["output"]
 
 
-def test_benchmarks_write_to_the_same_folder(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("status", "device", "passed"),
+    [
+        *((0, "Some GPU 9000", True), (None, "Some GPU 9000", True)),
+        *((1, "Some GPU 9000", False), (0, "Some CPU", False)),
+    ],
+)
+def test_benchmarks_write_to_the_same_folder(status, device, passed, monkeypatch, tmp_path):
+    def run(command, seconds):
+        *_, is_gpu_only, option, folder = command
+        assert (is_gpu_only, option, seconds) == ("--gpu-only", "--out", 60)
+        (Path(folder) / "bench.csv").write_text(f"us,device\n5.0,{device}\n")
+        return status
+
     monkeypatch.chdir(tmp_path)
-    path, asked = tmp_path / "here" / "bench.csv", []
-    path.parent.mkdir()
-
-    def check(status, device="Some GPU 9000"):
-        def run(command, seconds):
-            asked.append((command, seconds))
-            path.write_text(f"us,device\n5.0,{device}\n")
-            return status
-
-        monkeypatch.setattr(gpu_checks, "run_command", run)
-        return gpu_checks.check_bench(Path("here"), "Some GPU 9000", 60)
-
-    assert check(0) == CheckResult(True, "bench.csv")
-    command = [sys.executable, "-m", "experiments.bench", "--gpu-only", "--out"]
-    assert asked == [([*command, str(tmp_path / "here")], 60)]
-    assert check(None).passed
-    assert not check(1).passed
-    assert not check(0, "Some CPU").passed
+    monkeypatch.setattr(gpu_checks, "run_command", run)
+    assert gpu_checks.check_bench(Path(), "Some GPU 9000", 60).passed == passed
+    assert (tmp_path / "bench.csv").exists()
 
 
 @pytest.mark.slow

@@ -1,20 +1,19 @@
 """What is timed on a GPU, how, and how many bytes it moves: gpu_, cnn_ and deform_times.py."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from executed import ENGINE_DEVICES, HAS_GPU, on_device
-from measurements import measurement
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem
 from deform_gpu import deform
+from deform_gpu.batches import BATCH
 from experiments.benchmarks import baselines, cnn_times, deform_times, gpu_times, host
-from experiments.benchmarks.baselines import Trainer, numpy_convolutional
+from experiments.benchmarks.baselines import numpy_convolutional
 from experiments.benchmarks.gpu_times import Work, block_work, sweep_work, window_kernels
 from mlp_gpu import cuda as mlp_cuda
 from mlp_gpu.network import Network, count_weights
@@ -96,14 +95,15 @@ def test_kernels_and_copies_take_turns():
         said.append((work, state))
         return len(said)
 
-    fields = {"group": "kernel", "name": "k", "n_bytes": 60}
+    fields = {"group": "kernel", "name": "k", "bytes": 60}
     warm, cold = gpu_times.measure_states("kernel", timer, 2, "copy", **fields)
     assert said[:4] == [(w, s) for s in ("warm", "cold") for w in ("kernel", "copy")]
-    assert [(one.state, one.us.tolist(), one.copy.us.tolist()) for one in (warm, cold)] == [
-        ("warm", [1, 5], [2, 6]),
-        ("cold", [3, 7], [4, 8]),
+    # The kernel takes 1 and 5, or 3 and 7 microseconds, the copy 2 and 6, or 4 and 8.
+    assert [(row.state, row.us, row.bytes) for row in (warm, cold)] == [
+        ("warm", 3, 60),
+        ("cold", 5, 60),
     ]
-    assert warm.copy.work == warm.n_bytes == 60
+    assert [row.copy_gb_a_second for row in (warm, cold)] == [60 / 4 / 1e3, 60 / 6 / 1e3]
 
 
 def test_copies_move_as_many_bytes_as_asked(monkeypatch):
@@ -135,34 +135,22 @@ def test_engine_is_timed_between_ticks(monkeypatch):
     engine = SimpleNamespace(name="cuda", schedule="graph", chunks=8, train=train)
     engine.set_network = lambda network: None
     network = Network.initial(SIZES, 0)
-    one = gpu_times.measure_engine(engine, network, 7, Work(77.4, 5))
-    assert one.us == pytest.approx([2e3, 3e3, 4e3, 5e3, 6e3, 7e3, 8e3])
-    assert (one.name, one.n_bytes, one.flops, one.n_images) == ("engine cuda graph", 77, 5, 1)
+    row = gpu_times.measure_engine(engine, network, 7, lambda: Work(77.4, 5))
+    assert (row.us, row.repeats) == (pytest.approx(5e3), 7)  # 2, 3, 4, 5, 6, 7 and 8 ms
+    assert (row.us_p20, row.us_p80) == pytest.approx((3.2e3, 6.8e3))
+    assert (row.name, row.bytes, row.flops, row.images) == ("engine cuda graph", 77, 5, 1)
     epochs.clear()
     engine.chunks = 1
     with pytest.raises(Problem, match="cuda graph ended before it could be timed"):
-        gpu_times.measure_engine(engine, network, 7, Work())
+        gpu_times.measure_engine(engine, network, 7)
 
 
-def late(*_arguments):
-    raise Problem("the host is too slow")
+def test_measurement_that_fails_costs_no_other(capsys):
+    def late():
+        raise Problem("the host is too slow")
 
-
-def test_kernels_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys):
-    for name in ("measure_empty_kernel", "measure_kernels"):
-        monkeypatch.setattr(gpu_times, name, late)
-    for name in ("training_kernels", "window_kernels"):
-        monkeypatch.setattr(gpu_times, name, lambda network, stream: [])
-    monkeypatch.setattr(gpu_times, "measure_engine", lambda trainer, *_: trainer.schedule)
-    monkeypatch.setattr(
-        gpu_times.engines, "make_engine", lambda *how: SimpleNamespace(schedule=how[1])
-    )
-    monkeypatch.setattr(gpu_times, "measure_window", lambda *arguments: ["window"])
-    monkeypatch.setattr(gpu_times, "measure_evaluation", lambda *arguments: ["evaluation"])
-    timer = SimpleNamespace(wake=lambda: None, stream=None)
-    found = list(gpu_times.measure_net(Network.initial(SIZES, 0), timer, 7))
-    assert found == ["graph", "launch", "window", "evaluation"]
-    assert capsys.readouterr().err.count("the host is too slow") == 3
+    assert list(host.attempts([late, lambda: [1, 2], late, lambda: [3]])) == [1, 2, 3]
+    assert capsys.readouterr().err.count("are left out: the host is too slow") == 2
 
 
 def named(layer, names):
@@ -217,21 +205,21 @@ def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
         *named(3, "forward_partial output_delta delta_partial delta_reduce update_weights"),
     ]
     found = list(gpu_times.measure_net(network, timer, 1))
-    assert all((one.us > 0).all() for one in found)
+    assert all(one.us > 0 for one in found)
     by_group = {}
     for one in found:
         by_group.setdefault(one.group, []).append(one)
     assert len(by_group["kernel"]) == 2 * (1 + len(kernels) + 1)
     assert len(by_group["evaluation"]) == 2
     assert by_group["evaluation"][0].flops == 2 * 3 * count_weights(network.sizes)
-    assert by_group["net"][0].n_bytes == sum(kernel.n_bytes for kernel in kernels)
+    assert by_group["net"][0].bytes == sum(kernel.n_bytes for kernel in kernels)
     # Forward, back but for layer 1, and the update.
     assert by_group["net"][0].flops == 2 * (3 * count_weights(network.sizes) - 38 * 21)
     names = [f"engine cuda {schedule}" for schedule in ("graph", "launch", "window")]
     assert [one.name for one in by_group["net"]] == names
     # An image in a block of its own has one sweep.
     work = sweep_work(network.sizes, 1, 1, 1) + block_work(network.sizes, 1)
-    assert by_group["net"][2].n_bytes == work.n_bytes
+    assert by_group["net"][2].bytes == work.n_bytes
     assert by_group["net"][2].flops == work.flops
 
 
@@ -248,16 +236,15 @@ def test_deformations_that_cannot_be_timed_cost_nothing_else(monkeypatch, capsys
     monkeypatch.setattr(gpu, "device_array", lambda shape, dtype: None)
     late.wake, late.stream = lambda: None, None
     (found,) = deform_times.measure_on_gpu(np.empty((60, 29, 29)), None, late, 4)
-    assert (found.name, list(found.us)) == ("tile", [2.0] * 4)
+    assert (found.name, found.us, found.repeats) == ("tile", 2.0, 4)
     assert capsys.readouterr().err.count("is left out: the host is too slow") == 2
 
 
 def test_the_deformation_on_the_gpu_is_measured(timer, monkeypatch):
-    n, side = (950, 29) if HAS_GPU else (60, 29)
-    monkeypatch.setattr(deform_times, "IMAGES_PER_STAGE", 100)
-    rng = np.random.default_rng(0)
-    images = rng.uniform(-1, 1, (n, side, side)).astype(np.float32)
-    labels = rng.integers(0, 10, n).astype(np.uint8)
+    n = 950 if HAS_GPU else 12
+    monkeypatch.setattr(deform_times, "IMAGES_PER_STAGE", BATCH)
+    images, labels = host.random_examples(n, 29 * 29)
+    images = images.reshape(n, 29, 29)
     expected = deform(images, labels, epoch=deform_times.EPOCH)
     out = gpu.device_array(images.shape, np.float32)
     for enqueue in deform_times.whole_deformations(out, images, labels, timer.stream).values():
@@ -265,16 +252,16 @@ def test_the_deformation_on_the_gpu_is_measured(timer, monkeypatch):
         enqueue(timer.stream)
         gpu.synchronize(timer.stream)
         assert (abs(out.copy_to_host() - expected) < 1e-5).all()
-    found = deform_times.measure_on_gpu(images, labels, timer, 2)
-    assert [one.name for one in found] == [
+    found = deform_times.measure_on_gpu(images[:3], labels[:3], timer, 1)
+    assert [row.name for row in found] == [
         "GPU, a kernel a tile",
         "GPU, a kernel a stage",
         "GPU, convolution by Listing 1",
         "GPU, convolution separable",
     ]
-    assert all(one.us.shape == (2,) and (one.us > 0).all() for one in found)
+    assert all(row.us > 0 for row in found)
     if not HAS_GPU:  # the timer says 1 us for everything
-        assert [one.us[0] for one in found] == [1 / 60, 1 / 60, 1 / 100, 1 / 100]
+        assert [row.us for row in found] == [1 / 3, 1 / 3, 1 / BATCH, 1 / BATCH]
 
 
 def test_the_windows_kernels_are_found_half_way_through_a_block(timer):
@@ -326,19 +313,6 @@ def test_cublas_follows_each_product_of_the_window(monkeypatch):
     assert others[1].name == "cuBLAS, forward"
 
 
-def test_window_baseline_is_measured_with_its_fastest_settings(monkeypatch):
-    def measure_engine(trainer, network, repeats, work):
-        us = 5 + abs(trainer[0] - 64)
-        return measurement(us, group="net", name="engine", n_bytes=0, flops=0, n_images=1)
-
-    makers = {"PyTorch window, GPU": lambda *settings: settings}
-    monkeypatch.setattr(baselines, "available", lambda *asked: makers)
-    monkeypatch.setattr(gpu_times, "measure_engine", measure_engine)
-    (found,) = gpu_times.measure_window_baselines(None, 7)
-    assert (found.name, found.settings) == ("PyTorch window, GPU", "windows of 64, blocks of 256")
-    assert (found.us[0], found.n_images, found.n_bytes, found.flops) == (5, 1, None, None)
-
-
 # --- convolutional nets
 
 
@@ -360,28 +334,19 @@ def test_operations_of_convolutional_nets(small):
     assert cnn_times.training_flops(network) == 2 * (2 * first + 3 * last)
 
 
-def test_convolutional_engine_baselines_and_peak_are_measured(small, monkeypatch, capsys):
-    def noted(*arguments):
-        return replace(numpy_convolutional(*arguments), settings="slowly")
-
-    def idle(network, images, labels, eta):
-        return Trainer(lambda: None, lambda: list(network.weights))
-
-    monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
+def test_convolutional_engine_baselines_and_peak_are_measured(small, monkeypatch):
     monkeypatch.setattr(host, "CALL_FLOPS", 10_000)
-    monkeypatch.setattr(baselines, "available", lambda *_: {"loops": noted, "idle": idle})
-    found = cnn_times.measure_on_cpu(small, 7)
-    assert [one.name for one in found] == ["engine cpu", "multiply-adds", "loops (slowly)"]
-    assert "idle fails, so it is not measured: ValueError: it does not train the same net" in (
-        capsys.readouterr().err
-    )
-    engine, peak, loops = found
-    assert {one.group for one in found} == {"cnn"}
-    assert all(one.us.shape == (7,) and (one.us > 0).all() for one in found)
+    monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
+    monkeypatch.setattr(cnn_times, "ENGINE_IMAGES", 5)
+    monkeypatch.setattr(baselines, "available", lambda *_: {"loops": numpy_convolutional})
+    engine, peak, loops = found = cnn_times.measure_on_cpu(small, 7)
+    assert [row.name for row in found] == ["engine cpu", "multiply-adds", "loops"]
+    assert {row.group for row in found} == {"cnn"}
+    assert all(row.repeats == 7 and row.us > 0 for row in found)
     assert engine.flops == loops.flops == cnn_times.training_flops(small)
-    assert (engine.n_images, peak.n_images, loops.n_images) == (1, None, 1)
-    assert all((one.peak.us == peak.us).all() for one in found)
-    assert engine.peak.work == peak.peak.work > 0
+    assert (engine.images, peak.images, loops.images) == (1, None, 1)
+    assert peak.percent_of_peak == pytest.approx(100)
+    assert None not in (engine.percent_of_peak, loops.percent_of_peak)
 
 
 def test_convolution_bytes(small):
@@ -418,24 +383,13 @@ def test_convolutional_net_on_the_gpu_is_measured(timer, small, monkeypatch):
     assert sorted(launched) == sorted(kernel.name for kernel in kernels)
 
     found = list(cnn_times.measure_on_gpu(small, timer, 1, kernel_by_kernel=True))
-    assert all((one.us > 0).all() for one in found)
+    assert all(one.us > 0 for one in found)
     whole = [one for one in found if one.group == "cnn"]
     assert [one.name for one in whole] == ["engine cuda graph", "engine cuda launch", "baseline"]
     assert {one.flops for one in whole} == {cnn_times.training_flops(small)}
-    assert whole[0].n_bytes == sum(kernel.n_bytes for kernel in kernels)
+    assert whole[0].bytes == sum(kernel.n_bytes for kernel in kernels)
     by_kernel = [one for one in found if one.group == "cnn kernel"]
     assert len(by_kernel) == 2 * len(kernels)
     convolution = next(one for one in by_kernel if (one.name, one.layer) == ("convolve_maps", 2))
-    assert (convolution.flops, convolution.copy.work) == (2 * 192, convolution.n_bytes)
-
-
-def test_convolutional_kernels_are_measured_if_asked_for(small, monkeypatch, capsys):
-    monkeypatch.setattr(cnn_times, "training_kernels", lambda network, stream: [])
-    monkeypatch.setattr(cnn_times, "ConvCudaEngine", lambda schedule: cnn_times.ConvCpuEngine())
-    monkeypatch.setattr(gpu_times, "time_training", lambda *_: np.ones(7))
-    monkeypatch.setattr(cnn_times, "measure_kernels", late)
-    monkeypatch.setattr(baselines, "available", lambda *_: {})
-    timer = SimpleNamespace(wake=lambda: None, stream=None)
-    for asked in (False, True):
-        assert len(list(cnn_times.measure_on_gpu(small, timer, 7, kernel_by_kernel=asked))) == 2
-        assert ("the host is too slow" in capsys.readouterr().err) == asked
+    assert convolution.flops == 2 * 192
+    assert convolution.percent_of_copy is not None

@@ -10,7 +10,7 @@ from mlp_gpu.network import padded_shapes
 from mlp_gpu.window import progress
 from mlp_gpu.window.workspace import Workspace
 
-SIZES = (63, 127, 32)  # with little padding
+SIZES = (31, 63, 32)  # with little padding
 N_BLOCK, FIRST, END = 64, 20, 48
 COUNTED = {"W", "H", "D", "partial", "H_next", "A", "images"}
 

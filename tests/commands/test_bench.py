@@ -1,14 +1,12 @@
 """`python -m experiments.bench`: what it measures, writes and prints."""
 
-import csv
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from factories import SESSION
-from measurements import SOURCE, bench_row, gpu_measurements, measurement, net_measurement
-from msgspec import structs
+from measurements import SOURCE, gpu_rows, net_row, timed
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
@@ -35,11 +33,6 @@ from mlp_gpu.network import count_weights
 SIZES = (33, 21, 17, 10)
 
 
-def rows_in(folder, name="bench.csv"):
-    with (folder / name).open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     """On tiny nets, without a GPU."""
     monkeypatch.setattr(mlp_times, "NETS", {"33-21-17-10": SIZES, 1: SIZES})
@@ -48,40 +41,36 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     asked, names = [], {group: list(makers(group)) for group in ("net", "cnn", "deformation")}
     monkeypatch.setattr(bench, "in_processes", in_this_process(asked))
     monkeypatch.setattr(baselines, "available", lambda group, device: makers(group))
-    monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: "there is none")
     monkeypatch.setattr(bench.data, "load", lambda choice, folder: choice)
     fields = {"way": race.NUMPY, "setting": "so", "taken": True, "seconds": 60.0, "source": SOURCE}
     points = [RaceRow(seed=seed, apart_errors=3, test_errors=5, **fields) for seed in (0, 1)]
     monkeypatch.setattr(bench.race, "measure", lambda dataset, source: points)
-    bench.main(["--repeats", "7", "--out", str(tmp_path / "out")])
-    said, rows = capsys.readouterr(), rows_in(tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+    bench.main(["--repeats", "7", "--out", str(tmp_path)])
+    said, rows = capsys.readouterr(), read_rows(tmp_path / "bench.csv", BenchRow)
+    assert {path.name for path in tmp_path.iterdir()} == {
         f"{name}.{kind}" for name in ("bench", "race") for kind in ("csv", "png", "pdf")
     }
-    assert read_rows(tmp_path / "out" / "race.csv", RaceRow) == points
-    assert [*rows[0]] == [*COLUMNS, *SourceColumns.__struct_fields__]
-    assert {(one["repeats"], one["ran_on"]) for one in rows} == {("7", rows[0]["device"])}
-    found = {(one["group"], one["net"], one["name"]): one for one in rows}
-    assert ("deformation", "", "CPU, 1 thread") in found
+    assert read_rows(tmp_path / "race.csv", RaceRow) == points
+    header, *_ = (tmp_path / "bench.csv").read_text().splitlines()
+    assert header.split(",") == [*COLUMNS, *SourceColumns.__struct_fields__]
+    assert {(row.repeats, row.ran_on) for row in rows} == {(7, rows[0].source.device)}
+    found = {(row.group, row.net, row.name): row for row in rows}
     assert {name for group, _, name in found if group == "deformation"} > {*names["deformation"]}
     assert asked == [names["net"]]  # processes are started once for all nets
     for net in ("33-21-17-10", "1"):
         engine = found["net", net, "engine cpu"]
-        assert (float(engine["times_cpu"]), int(engine["weights"])) == (1, count_weights(SIZES))
-        assert found["evaluation", net, "engine cpu, evaluation"]["times_cpu"] == ""
-        assert found["net", net, "NumPy loop, CPU"]["settings"] == "here"
-        for name in (f"engine cpu{suffix}" for suffix in ("", ", 1 thread", ", a core busy")):
-            assert found["net", net, name]["vectors"] == str(host.LANES)
+        assert (engine.times_cpu, engine.weights) == (1, count_weights(SIZES))
+        evaluation = found["evaluation", net, "engine cpu, evaluation"]
+        assert evaluation.times_cpu is evaluation.updates_a_second is None
+        assert found["net", net, "NumPy loop, CPU"].settings == "here"
     wide, limited = found["net", "1", "engine cpu"], found["narrow net", "1", "engine cpu"]
-    assert (limited["vectors"], limited["ran_on"]) == ("8", wide["ran_on"])
-    assert float(limited["times_cpu"]) == pytest.approx(float(wide["us"]) / 1e6)
-    assert [key[1] for key in found if key[0] == "narrow net"] == ["1"]
-    convolutional = [key for key in found if key[0] == "cnn"]
-    assert convolutional == [
-        ("cnn", "3", n) for n in ("engine cpu", "multiply-adds", *names["cnn"])
-    ]
-    assert int(found[convolutional[0]]["weights"]) == 2 * 10 + 10 * (2 * 15 * 15 + 1)
+    assert (limited.vectors, limited.ran_on) == (8, wide.ran_on)
+    assert limited.times_cpu == pytest.approx(wide.us / 1e6)
+    assert [net for group, net, _ in found if group == "narrow net"] == ["1"]
+    convolutional = [(net, name) for group, net, name in found if group == "cnn"]
+    assert convolutional == [("3", n) for n in ("engine cpu", "multiply-adds", *names["cnn"])]
+    assert found["cnn", "3", "engine cpu"].weights == 2 * 10 + 10 * (2 * 15 * 15 + 1)
     assert "no GPU is measured: there is none" in said.err
     parts = ("33-21-17-10", "net 1", "convolutional net 3", "the deformation")
     for number, part in enumerate(parts, start=1):
@@ -104,26 +93,25 @@ def test_each_row_is_written_as_it_is_measured(tmp_path, monkeypatch):
     path, arguments = tmp_path / "bench.csv", bench.parse_arguments(["--nets", "1"])
     seen = []
 
-    def measure_all(given, timer, names=("engine cpu", "engine cuda graph")):
-        for name in names:
-            yield net_measurement(name, 20.0)
+    def measure_all(given, timer):
+        for name in ("engine cpu", "engine cuda graph"):
+            yield net_row(name, 20.0)
             seen.append(names_in(path))
         if given.gpu_only:
             raise GpuFault("it fell off the bus")
 
     monkeypatch.setattr(bench, "measure_all", measure_all)
-    source = structs.replace(SESSION, device="Some GPU")
-    cells = to_cells(bench_row(net_measurement("old", 1.0, net=2)))
+    cells = to_cells(net_row("old", 1.0, net=2))
     del cells["percent_of_peak"]  # which older records lack; and they have a column of their own
     path.write_text(csv_text([cells | {"percent_of_product": 3.0}]))
-    rows = bench.measure_into(path, arguments, None, source)
+    rows = bench.measure_into(path, arguments, None, SESSION)
     assert seen == [["old", "engine cpu"], ["old", "engine cpu", "engine cuda graph"]]
     assert [row.name for row in rows] == seen[-1]
     assert [row.us for row in read_rows(path, BenchRow)] == [1, 20, 20]
     with pytest.raises(GpuFault):
-        bench.measure_into(path, bench.parse_arguments(["--gpu-only"]), None, source)
+        bench.measure_into(path, bench.parse_arguments(["--gpu-only"]), None, SESSION)
     assert names_in(path) == seen[-1]
-    bench.measure_into(path, bench.parse_arguments([]), None, source)
+    bench.measure_into(path, bench.parse_arguments([]), None, SESSION)
     assert names_in(path) == ["engine cpu", "engine cuda graph"]
 
 
@@ -176,7 +164,7 @@ def in_this_process(asked):
 
 def tiny_works(monkeypatch):
     """Little of everything, and a small net in place of net 3 of 2011."""
-    again = net_measurement("engine cpu", 1e6, group=NARROW, vectors=8)
+    again = timed(1e6, group=NARROW, name="engine cpu", images=1, vectors=8)
     monkeypatch.setattr(narrow, "measure", lambda net, repeats: [again])
     monkeypatch.setattr(bench, "CNN_NETS", (3,))
     network = ConvNetwork.initial("2M3s1", Maps(1, 31, 31), 10, 0)
@@ -200,21 +188,20 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
 
     def cnn_on_gpu(network, *how):
         asked.append((network.description, *how))
-        kernel = measurement(2.0, group="cnn kernel", name="convolve_maps", state="warm", layer=1)
-        return [measurement(9.0, group="cnn", name="engine cuda graph", n_images=1), kernel]
+        kernel = timed(2.0, group="cnn kernel", name="convolve_maps", state="warm", layer=1)
+        return [timed(9.0, group="cnn", name="engine cuda graph", images=1), kernel]
 
     def paper_set(images, labels, deformation, seed):
         asked.append((images.shape, labels.shape))
         return SimpleNamespace(deform=lambda out, epoch: asked.append(out.shape))
 
-    tiled = measurement(0.05, group="deformation", name="GPU, a kernel a tile", n_images=1)
-    measured = [replace(one, ran_on="") for one in gpu_measurements()]
+    tiled = timed(0.05, group="deformation", name="GPU, a kernel a tile", images=1)
     monkeypatch.setattr(gpu, "SIMULATED", False)
     monkeypatch.setattr(gpu, "missing", lambda n_bytes: None)
     monkeypatch.setattr(gpu, "name", lambda: "Some GPU")
     monkeypatch.setattr(gpu, "driver_version", lambda: "1.2")
     monkeypatch.setattr(gpu_times, "Timer", lambda: "a timer")
-    monkeypatch.setattr(gpu_times, "measure_net", lambda network, timer, repeats: measured)
+    monkeypatch.setattr(gpu_times, "measure_net", lambda network, timer, repeats: gpu_rows())
     monkeypatch.setattr(cnn_times, "measure_on_gpu", cnn_on_gpu)
     monkeypatch.setattr(deform_times, "N_IMAGES", 120)
     monkeypatch.setattr(deform_times, "measure_on_gpu", lambda *arguments: [tiled])
@@ -224,32 +211,30 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
         ("net", "cuda"): {"PyTorch graph, GPU": baselines.numpy_loop},
     }
     monkeypatch.setattr(baselines, "available", lambda *asked: there.get(asked, {}))
-    by_window = measurement(7.0, group="net", name="PyTorch window, GPU", n_images=1)
+    by_window = timed(7.0, group="net", name="PyTorch window, GPU", images=1)
     monkeypatch.setattr(gpu_times, "measure_window_baselines", lambda network, _: [by_window])
     monkeypatch.delattr(bench, "run_race")  # a GPU is not lent for that
     bench.main(["--repeats", "7", "--out", str(tmp_path)])
-    said, rows = capsys.readouterr(), rows_in(tmp_path)
+    said, rows = capsys.readouterr(), read_rows(tmp_path / "bench.csv", BenchRow)
     assert asked[0] == ("2M3s1", "a timer", 7, True)
     assert {*asked[1:]} == {((100, 29, 29), (100,)), (100, 29, 29)}
-    assert {(row["device"], row["driver"]) for row in rows} == {("Some GPU", "1.2")}
-    found = {(row["group"], row["name"]): row for row in rows}
+    assert {(row.source.device, row.source.driver) for row in rows} == {("Some GPU", "1.2")}
+    found = {(row.group, row.name): row for row in rows}
     assert "narrow net" not in {group for group, _ in found}
     cpu_names = {"engine cpu", "engine cpu, 1 thread", "engine cpu, a core busy"}
-    cpu_names |= {"CPU, 1 thread", "multiply-adds"}
     for (_, name), row in found.items():
         if name in cpu_names or "GPU" in name or "cuda" in name:
             device = bench.provenance.device("cpu") if name in cpu_names else "Some GPU"
-            assert row["ran_on"] == device, name
-    times = {key for key, row in found.items() if row["times_cpu"]}
-    assert times == {
-        *(("net", name) for name in cpu_names if name.startswith("engine")),
+            assert row.ran_on == device, name
+    assert {key for key, row in found.items() if row.times_cpu} == {
+        *(("net", name) for name in cpu_names),
         *(("net", "engine cuda graph"), ("net", "PyTorch graph, GPU")),
         ("net", "PyTorch window, GPU"),
         *(("cnn", "engine cpu"), ("cnn", "engine cuda graph")),
     }
     for group in ("net", "cnn"):
         ours, cpu = found[group, "engine cuda graph"], found[group, "engine cpu"]
-        assert float(ours["times_cpu"]) == pytest.approx(float(cpu["us"]) / float(ours["us"]))
+        assert ours.times_cpu == pytest.approx(cpu.us / ours.us)
     for name in ("Listing 1 on the GPU, the rest on the CPU", "kornia, GPU"):
         assert ("deformation", name) in found
     assert "no GPU is measured" not in said.err

@@ -7,14 +7,13 @@ from msgspec.structs import replace
 
 from experiments import blocks, readme
 from experiments.benchmarks import window
-from experiments.results import block_tables
-from experiments.results.block_tables import BlockRecord, BlockRow
-from experiments.results.records import read_json
+from experiments.results import record_tables, records
+from experiments.results.records import BlockRecord, BlockRow, read_json
 from experiments.training.validation import to_json
 from mlp_gpu import cpu
 from mlp_gpu.network import Network
 
-WAYS = {block_tables.PLAIN, block_tables.ENGINE, *block_tables.WINDOWS}
+WAYS = {records.PLAIN, records.ENGINE, *records.WINDOWS}
 SMALL = (((841, 20, 10), 70, 90), ((841, 13, 9, 10), 40, 2000))
 
 
@@ -24,7 +23,7 @@ def record(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(blocks, "CASES", SMALL)
     blocks.main(["--data", "digits", "--out", str(tmp_path / "new")])
     record = read_json(tmp_path / "new" / "blocks.json", BlockRecord)
-    assert block_tables.tables(record) in capsys.readouterr().out
+    assert record_tables.block_table(record) in capsys.readouterr().out
     return record
 
 
@@ -38,8 +37,8 @@ def test_a_row_for_each_net_stage_and_learning_rate(record):
     for row in rows:
         assert set(row.distances) == WAYS
         assert all(0 < distance < 1e-3 for distance in row.distances.values())
-        assert set(row.sweeps_per_image) == set(block_tables.WINDOWS)
-        for name, (per_window, _) in block_tables.WINDOWS.items():
+        assert set(row.sweeps_per_image) == set(records.WINDOWS)
+        for name, (per_window, _) in records.WINDOWS.items():
             assert 1 < row.sweeps_per_image[name] < per_window
     assert record.data == "load_digits"
     assert record.provenance.end
@@ -76,21 +75,18 @@ def test_nets_are_trained_by_the_engine_on_other_images(digits, monkeypatch):
 
     class Engine(cpu.CpuEngine):
         def train(self, images, labels, order, eta):
-            trained.append((images[order], labels[order], eta))
+            trained.append((images[order], eta))
             return super().train(images, labels, order, eta)
 
     monkeypatch.setattr(cpu, "CpuEngine", Engine)
     monkeypatch.setattr(blocks, "CASES", SMALL[:1])
     blocks.measure(digits)
-    at_start, before, *after = trained
-    assert len(before[0]) == 90
-    assert before[2] == blocks.ETA
-    for images, labels, _ in after:
-        assert (images == at_start[0]).all()
-        assert (labels == at_start[1]).all()
-    assert [eta for *_, eta in after] == [1e-3, 1e-4]
+    (steps, _), (before, eta), *after = trained
+    assert (len(before), eta) == (90, blocks.ETA)
+    assert [eta for _, eta in after] == [1e-3, 1e-4]
+    assert all((images == steps).all() for images, _ in after)
     # Deformed ones, which do not come twice.
-    both = np.concatenate([at_start[0], before[0]])
+    both = np.concatenate([steps, before])
     assert len(np.unique(both, axis=0)) == 70 + 90
     originals = digits.train_images.reshape(len(digits.train_images), -1)
     assert not (both[:, np.newaxis] == originals).all(axis=2).any()
@@ -102,21 +98,10 @@ ROW = BlockRow(
     eta=1e-4,
     steps=256,
     distances=dict(zip(sorted(WAYS), (1e-6, 2.34e-5, 3e-5, 4e-5), strict=True)),
-    sweeps_per_image=dict(zip(block_tables.WINDOWS, (4.04, 6.96), strict=True)),
+    sweeps_per_image=dict(zip(records.WINDOWS, (4.04, 6.96), strict=True)),
 )
 SOURCE = replace(SESSION, commit="c" * 40)
 RECORD = BlockRecord(data="MNIST", seed=0, rows=[ROW], provenance=SOURCE)
-
-
-def test_a_row_as_a_line():
-    (line,) = block_tables.distance_table([ROW])
-    first = {"net": "841-800-10", "trained before on": "20,000 images", "eta": "0.0001"}
-    ways = {block_tables.ENGINE: "1.0e-06", block_tables.PLAIN: "2.3e-05"}
-    assert line.items() >= (first | ways | {"steps": "256"}).items()
-    assert line["sweeps of the two windows"] == "4.0 / 7.0"
-    net1 = replace(ROW, sizes=(841, 1000, 500, 10), trained_on=0)
-    (line,) = block_tables.distance_table([net1])
-    assert (line["net"], line["trained before on"]) == ("net 1", "nothing")
 
 
 def test_the_page_has_the_records_of_all_machines(empty):
@@ -124,5 +109,5 @@ def test_the_page_has_the_records_of_all_machines(empty):
         (empty / "results" / name).mkdir(parents=True)
         (empty / "results" / name / "blocks.json").write_bytes(to_json(RECORD))
     text = readme.pages()["docs/online-in-blocks.md"]["blocks"]
-    assert text == "\n\n".join(2 * [block_tables.tables(RECORD)])
+    assert text == "\n\n".join(2 * [record_tables.block_table(RECORD)])
     assert "seed 0; Some CPU; python 3.11; 2026-01-02; commit cccccccccccc:" in text

@@ -15,8 +15,7 @@ from experiments import ladder, readme
 from experiments.benchmarks import baselines, ladder_times
 from experiments.datasets import data
 from experiments.results import ladder_tables
-from experiments.results.ladder_tables import AccuracyRow, LadderRecord, ProgramTime
-from experiments.results.records import read_json
+from experiments.results.records import LadderRecord, ProgramTime, read_json
 from experiments.training.validation import to_json
 from mlp_gpu.ladder import cpu, formulas
 from mlp_gpu.ladder.net import Net
@@ -74,13 +73,11 @@ def test_baseline_makes_the_same_steps(make):
 
 ON_GPU = """
 import numpy as np
-from deepbig_runtime.errors import Problem
 from experiments.benchmarks import gpu_times, ladder_times
-from mlp_gpu.ladder import rung3_coalesced as coalesced
 from mlp_gpu.ladder.net import Net
 
 gpu_times.MIN_MEMSET_BYTES = 1 << 20
-ladder_times.GPU_IMAGES, ladder_times.CHECKED_STEPS, ladder_times.WORK_STEPS = 2, 3, 2
+ladder_times.GPU_IMAGES, ladder_times.WORK_STEPS = 2, 2
 images = (np.random.default_rng(0).random((2, 784)) < 0.2).astype(np.float32)
 examples = images, np.array([3, 5], np.uint8)
 rows = ladder_times.time_on_gpu(Net.initial(10, 0), examples, 1)
@@ -88,22 +85,15 @@ rows = ladder_times.time_on_gpu(Net.initial(10, 0), examples, 1)
 # An empty kernel's time is taken off work_us: on a busy CPU less than nothing may be left.
 print(*(row.name for row in rungs if row.us[0] > 0 and len(row.work_us) == 1), sep=", ")
 assert copy.name.startswith("copy ") and copy.us[0] > 0
-coalesced.RATES = np.float32(0.01), np.float32(0)
-try:
-    ladder_times.time_on_gpu(Net.initial(10, 0), examples, 1)
-except Problem as problem:
-    print(problem)
 """
 
 
 @pytest.mark.slow
 @programs.needs_driver
-def test_rungs_are_timed_and_checked():
+def test_rungs_are_timed():
     done = programs.run_on_driver("-c", ON_GPU)
     assert done.returncode == 0, done.stderr
-    timed, wrong = done.stdout.splitlines()
-    assert timed == ", ".join(RUNGS)
-    assert wrong.startswith("rung coalesced is wrong on this GPU: after 3 steps its weights are ")
+    assert done.stdout == ", ".join(RUNGS) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -151,33 +141,15 @@ def test_a_record_says_what_was_trained(tmp_path, monkeypatch, capsys):
     assert record.provenance.end
 
 
-def test_the_blog_stands_beside_mnist_alone():
-    row = AccuracyRow(seed=0, epoch=2, wrong=490, n_test=10_000, data="MNIST")
-    (line,) = ladder_tables.accuracy_table([row])
-    assert line["blog, correct %"] == "95.10"
-    assert line["correct %"] == "95.10"
-    low, high = map(float, line["95 % interval"].split("-"))
-    assert low < 95.10 < high
-    (line,) = ladder_tables.accuracy_table([replace(row, data="load_digits")])
-    assert "blog, correct %" not in line
-
-
 def test_rungs_that_were_not_timed_say_so():
     (line,) = ladder_tables.rung_table([replace(KERNEL, images_a_launch=20)], [])
     assert line["launches"] == "1 for 20 images"
-    (line,) = ladder_tables.rung_table([KERNEL], [])
-    assert line["launches"] == "1 an image"
     assert line["us an image"] == "not measured yet"
-    assert line["transferred kB an image"] == "12"
-    assert line["blog, us an image"] == "99.8"
+    assert line["share of a copy's rate %"] == ""
     copy_times = ProgramTime(ladder_times.COPY, [1.0, 1.2, 9.0], 1)
     (line,) = ladder_tables.rung_table([KERNEL], [NAIVE, copy_times])
     assert line["us an image"] == "6.0"
-    assert line["share of launches %"] == "75"
-    assert line["share of a copy's rate %"] == "20"
-    (line,) = ladder_tables.kernel_table([KERNEL], "naive")
-    assert line["transferred, read + written kB"] == "8.0 + 4.0"
-    assert ladder_tables.kernel_table([KERNEL], "tiled") == []
+    assert (line["share of launches %"], line["share of a copy's rate %"]) == ("75", "20")
 
 
 def test_a_rungs_part_has_its_kernels_and_its_time():
@@ -196,23 +168,6 @@ def test_a_rungs_part_has_its_kernels_and_its_time():
     assert ladder_tables.time_sentence(row).endswith("an image, 0 % of them launches and waiting")
     assert ladder_tables.time_sentence(replace(row, work_us=UNSET)) == "5.0 microseconds an image"
     assert tuple(RUNGS) == ladder_tables.RUNG_NAMES
-
-
-def test_programs_of_a_gpu_stand_apart():
-    times = [ProgramTime(name, [4.0], 5) for name in ("NumPy", "JAX scan, GPU", "naive")]
-    _, gpu_table, cpu_table = ladder_tables.tables(replace(RECORD, times=times))
-    assert "JAX scan, GPU" in gpu_table
-    assert "NumPy" not in gpu_table
-    assert "NumPy" in cpu_table
-    assert "GPU" not in cpu_table
-
-
-def test_programs_of_the_host_are_compared_with_the_fastest():
-    times = [ProgramTime(name, [us] * 3, 5) for name, us in (("a", 10), ("b", 40))]
-    fast, slow = ladder_tables.program_table(times)
-    assert (fast["times the fastest"], slow["times the fastest"]) == ("1.0", "4.0")
-    assert slow["images timed"] == "15"
-    assert slow["two epochs of 60,000, minutes"] == "0.08"
 
 
 def test_pages_have_the_blogs_net_on_mnist_and_say_where_it_comes_from(empty):

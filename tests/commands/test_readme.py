@@ -6,60 +6,22 @@ from statistics import median
 
 import factories
 import pytest
-from factories import changed
-from measurements import SOURCE, gpu_measurements, net_measurement, write_bench
-from msgspec import structs
 from PIL import Image
 
 from deepbig_runtime.errors import Problem
-from deform_gpu import TRANSLATION
 from experiments import readme
-from experiments.datasets.dataset import CIFAR10_JPEG
 from experiments.drawing import figures
-from experiments.results import cnn_tables, tables
+from experiments.results import tables
+from experiments.results.record_tables import gpu_check_table
 from experiments.results.records import GpuCheckRecord, GpuCheckRow, read_results
 from experiments.training import jobs
-from experiments.training.formatting import csv_text
 from experiments.training.provenance import REPOSITORY
-from experiments.training.validation import to_json
-from mlp_gpu.network import NETS
 
 MAX_LINES = 130
 
 
-def make_run(net=1, name="MNIST", wrong=(35, 33), validation=(60, 70), deformation=True, epochs=2):
-    """A run of a net of Table 1 that was never trained, with the error counts given."""
-    metrics = {"validation_errors": list(validation), "test_errors": list(wrong)}
-    changes = {} if deformation else {"deformation": None}
-    of_net = {"data": {"name": name}, "sizes": NETS[net], "epochs": epochs, "seed": 3}
-    return factories.make_run(metrics=metrics, session={"device": "Some GPU"}, **of_net, **changes)
-
-
-def make_convolutional(layers, wrong, **what):
-    """The same of a convolutional net."""
-    run = make_run(wrong=wrong, validation=(1, 2), **what)
-    run.config = changed(run.config, layers=layers)
-    return run
-
-
-def of_colours(name, classes=(), **what):
-    """The same of the net with 100 maps, on translated images of CIFAR-10 or its JPEG copy."""
-    run, data = make_run(**what), {"name": name, **dict(classes)}
-    net = {"layers": cnn_tables.cifar10_net(100), "deformation": TRANSLATION}
-    run.config = changed(run.config, data, **net)
-    return run
-
-
 def text_of(page):
     return (REPOSITORY / page).read_text(encoding="utf-8")
-
-
-def records(*runs):
-    """Runs with the paths of records as of `make table1`."""
-    return {
-        REPOSITORY / "results" / "box" / f"table1-net{tables.net_number(run)}-seed{k}.json": run
-        for k, run in enumerate(runs)
-    }
 
 
 # --- the pages as they are
@@ -171,119 +133,7 @@ def test_no_record_names_a_folder_of_the_machine_it_is_from():
         assert not folder, f"{path.name} names a folder below {folder[0]}"
 
 
-# --- what was measured of errors
-
-
-def test_all_rows_of_records():
-    assert readme.table1({}, "MNIST") == readme.NOT_MEASURED
-    found = records(make_run(net=4), make_run(net=1, name="load_digits"), make_run(net=2))
-    text = readme.table1(found, "MNIST")
-    assert [line.split("|")[1].strip() for line in text.splitlines()[2:4]] == ["2", "4"]
-    sources = re.findall(r"^- `(.+)`: (net \d).* commit 0123456789ab$", text, re.MULTILINE)
-    assert sources == [("table1-net2-seed2.json", "net 2"), ("table1-net4-seed0.json", "net 4")]
-    digits = readme.table1(found, "load_digits")
-    assert "paper" not in digits
-    assert digits.count("\n|") == 2  # under the header
-    assert digits.count("commit") == 1
-
-
-def test_a_row_per_net_is_of_its_longest_deformed_run_on_mnist():
-    def of_seed(seed, run):
-        run.config = changed(run.config, seed=seed)
-        return run
-
-    third = cnn_tables.PAPER[3].layers
-    jpegs = CIFAR10_JPEG, {"classes": tuple("abcdefghij")}
-    runs = [
-        of_seed(9, make_run(net=2, wrong=(40, 40), validation=(1, 2))),
-        make_run(net=2, wrong=(45, 99), validation=(1, 2)),  # of seed 3
-        make_run(net=2, wrong=(1, 1), deformation=False),
-        make_run(net=2, wrong=(2, 2), name="load_digits"),
-        make_run(net=5, wrong=(60, 61), validation=(2, 1)),
-        make_run(net=5, wrong=(70, 70, 70), validation=(1, 1, 1), epochs=3),
-        of_seed(9, make_convolutional(third, wrong=(40, 40))),
-        make_convolutional(third, wrong=(45, 99)),
-        make_convolutional(third, wrong=(1, 1), deformation=False),
-        make_convolutional(third, wrong=(2, 2), name="load_digits"),
-        make_convolutional("20M5s1-MP2", wrong=(3, 3)),  # none of the paper's
-        of_colours(*jpegs, wrong=(26, 24, 25), epochs=3, validation=(4, 3, 3)),
-        of_colours(*jpegs, wrong=(2, 2), validation=(3, 3)),
-        of_colours("CIFAR10", wrong=(3, 3, 3, 3), epochs=4, validation=(3, 3, 3, 3)),
-    ]
-    rows = cnn_tables.longest_table(runs)
-    assert [row["net"] for row in rows] == [*"12345", *["2011"] * 6]
-    ours = {row["layers"]: row["test error % (95 % interval)"] for row in rows}
-    measured = {name: text for name, text in ours.items() if text != "not measured yet"}
-    assert measured == {
-        "1500, 1000, 500, 10": "0.45 (0.33-0.60)",
-        "9 x 1000, 10": "0.70 (0.55-0.88)",
-        "20M-60M-100M-150N": "0.45 (0.33-0.60)",
-        "3 x 100M-300N-100N, CIFAR-10 as JPEG, translated 5 %": "0.24 (0.15-0.36)",
-    }
-    papers = ["0.49", "0.46", "0.41", "0.35", "0.44", "1.02", "0.55", "0.38", "0.35"]
-    papers += ["28.87", "20.26"]
-    assert [row["paper: error %"] for row in rows] == papers
-    weights = ["30,590", "242,240", "179,340", "416,260", "244,410", "244,410"]
-    assert [row["weights"] for row in rows[5:]] == weights
-    assert rows[1]["epochs x images"] == rows[7]["epochs x images"] == "2 x 60,000"
-
-
-# --- what was measured of times
-
-
-def test_starts_are_shown(empty):
-    row = {"what": "make test", "seconds": "250.44", "seconds_p20": "1", "seconds_p80": "300"}
-    row |= {"repeats": "3", "device": "box", "driver": "", "versions": "", "commit": "c"}
-    (empty / "results" / "box").mkdir(parents=True)
-    (empty / "results" / "box" / "startup.csv").write_text(csv_text([row | {"date": "2026-01-01"}]))
-    text = readme.pages()["docs/benchmarks.md"]["starts"]
-    assert text.startswith("box; ; 2026-01-01; commit c:\n\n")
-    assert text.endswith("\n| make test | 250.4 (1.0-300.0) | 3       |")
-
-
-def test_the_checks_of_a_gpu_are_shown(empty):
-    folder = empty / "results" / "gpu"
-    folder.mkdir(parents=True)
-    checks = [
-        GpuCheckRow("GPU", False, "as it is", 61),
-        GpuCheckRow("self-test", True, "fine", 1, {}, "2026-01-02T00:00:00+00:00", "d" * 40),
-    ]
-    changes = {"device": "Some GPU", "driver": "1.2", "commit": "c" * 40}
-    record = GpuCheckRecord(False, checks, structs.replace(factories.SESSION, **changes))
-    (folder / "gpu-check.json").write_bytes(to_json(record))
-    pages = readme.pages()
-    text = pages["results/README.md"]["gpu-check"]
-    assert text.startswith(
-        "Provenance of the last command: Some GPU, driver 1.2; python 3.11; 2026-01-02T00:00:00+00"
-    )
-    for row in (
-        r"GPU +\| no +\| as it is +\| 0:01:01 \| not recorded \| not recorded",
-        r"self-test +\| yes +\| fine +\| 0:00:01 \| 2026-01-02 +\| dddddddddddd",
-    ):
-        assert re.search(rf"^\| {row} +\|$", text, re.MULTILINE)
-
-
-def shown(part):
-    return readme.benchmarks(read_results().benches.values(), part)
-
-
-def test_benchmarks_of_every_device_are_shown(empty):
-    on_cpu = structs.replace(SOURCE, device="Some CPU", driver="")
-    write_bench([net_measurement("engine cpu", 300.0)], on_cpu, empty / "results/cpu/bench.csv")
-    text = shown("bench")
-    assert text.startswith(
-        "Some CPU; a 1; 2026-01-01; commit cccccccccccc; medians of 7 repeats:\n\n|"
-    )
-    assert "| engine cpu " in text
-    assert text.endswith("\n\nOn a GPU: not measured yet.")
-    assert shown("kernels") == readme.NOT_MEASURED
-
-    write_bench(gpu_measurements(), SOURCE, empty / "results/gpu/bench.csv")
-    text = shown("bench")
-    assert "Some CPU" in text
-    assert "Some GPU, driver 1.2; a 1; 2026-01-01" in text
-    assert "not measured" not in text
-    text = shown("kernels")
-    assert text.startswith("Some GPU, driver 1.2; a 1; 2026-01-01; commit cccccccccccc; medians")
-    assert re.findall(r"^\| (\d) .*forward_partial", text, re.MULTILINE) == ["1", "4"]
-    assert "Some CPU" not in text
+def test_a_failed_check_of_a_gpu_and_an_old_record_are_shown():
+    row = GpuCheckRow("GPU", False, "as it is", 61)
+    text = gpu_check_table(GpuCheckRecord(False, [row], factories.SESSION))
+    assert text.endswith("| GPU   | no     | as it is | 0:01:01 | not recorded | not recorded |")

@@ -14,7 +14,7 @@ from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
 from experiments import cnn, draw, export, recognise, table1
 from experiments.datasets import data, ink
-from experiments.results import records, trained
+from experiments.results import record_tables, records, trained
 from experiments.training import net_files, nets, provenance, runs, store
 from experiments.training.net_files import NetFile
 
@@ -232,7 +232,9 @@ def test_redrawn_digits_are_recorded_and_printed(asked, folder, tmp_path, capsys
     epoch = trained.load(net).epoch
     assert record.net == f"841-1000-500-10 on load_digits, seed 0, after epoch {epoch} of 6"
     assert record.provenance.device == provenance.collect().device
-    assert capsys.readouterr().out == records.redrawn_table(record) + "\n"
+    assert capsys.readouterr().out == record_tables.redrawn_table(record) + "\n"
     record.rows[1].wrong, record.rows[1].not_found = 3, 1
-    line = next(line for line in records.redrawn_table(record).splitlines() if "as it is" in line)
+    line = next(
+        line for line in record_tables.redrawn_table(record).splitlines() if "as it is" in line
+    )
     assert [cell.strip() for cell in line.split("|")[1:-1]] == ["as it is", "3 of 8", "37.50", "1"]

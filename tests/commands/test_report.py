@@ -39,7 +39,7 @@ from experiments.drawing import report_sections
 from experiments.drawing.page import Html, Page
 from experiments.drawing.page import html as to_html
 from experiments.drawing.report_sections import OWN_TITLE, Report
-from experiments.results import voting
+from experiments.results import tables, voting
 from experiments.results.records import Results, read_results
 from experiments.results.rows import ScalingRow, read_rows
 from experiments.training import store
@@ -80,7 +80,8 @@ def test_records_have_the_tables_of_the_papers(text):
     assert ("Records: CIFAR-10, a JPEG copy", "The convolutional nets of 2011") in parts
     assert [row["net"] for row in table] == sorted(row["net"] for row in table)
     convolutional = {path: run for path, run in results.runs.items() if run.config.is_convolutional}
-    for rows, records in ((nets, convolutional), (table, results.perceptrons)):
+    perceptrons = {path: run for path, run in results.runs.items() if tables.is_table1(run)}
+    for rows, records in ((nets, convolutional), (table, perceptrons)):
         assert {source_of(text, row).partition(":")[0] for row in rows} == {
             path.relative_to(REPOSITORY).as_posix()
             for path, run in records.items()

@@ -38,7 +38,7 @@ from cnn_gpu.network import ConvNetwork
 from experiments.drawing import bench_plots, conv_plots, error_plots, run_plots, thread_maps
 from experiments.drawing.ladder_plots import plot_ladder
 from experiments.results import cnn_tables, committee_report
-from experiments.results.ladder_tables import AccuracyRow, ProgramTime
+from experiments.results.records import AccuracyRow, ProgramTime
 from mlp_gpu.network import NETS
 
 KEPT = Path(__file__).with_name("kept_figures.json")
@@ -232,7 +232,7 @@ OF_RUNS = {
     "hardest": (partial(error_plots.plot_hardest, images=IMAGES), make_varied_runs),
     "outputs": (partial(error_plots.plot_outputs, index=3, images=IMAGES), make_varied_runs),
 }
-SMALL = engine("engine cpu", "841-800-10", 40.0, 50, n_bytes=1000)
+SMALL = engine("engine cpu", "841-800-10", 40.0, 50, bytes=1000)
 OLD = [structs.replace(row, flops=None) for row in on_cpu()]  # which had none of nets
 FIGURES = {
     **thread_maps.DRAWINGS,

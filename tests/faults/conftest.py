@@ -8,7 +8,8 @@ import pytest
 from tries import RECORD, SEED
 
 from deepbig_runtime import files
-from experiments.results.records import CampaignPart, CampaignRecord, campaign_table, read_json
+from experiments.results.record_tables import campaign_table
+from experiments.results.records import CampaignPart, CampaignRecord, read_json
 from experiments.training import provenance
 from experiments.training.validation import to_json
 

@@ -81,8 +81,8 @@ def test_count_done_ends_with_the_first_image_whose_deltas_changed(layer, image,
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_everything_has_the_precision_of_the_weights(dtype, monkeypatch):
-    seen, activate = [], window._activate
-    monkeypatch.setattr(window, "_activate", lambda a: seen.append(a.dtype) or activate(a))
+    seen, activate = [], window.activate
+    monkeypatch.setattr(window, "activate", lambda a: seen.append(a.dtype) or activate(a))
     weights, images, labels = make((31, 33, 10))
     for train, *more in ((window.train_plainly,), (window.train_in_windows, 4, 8)):
         train(copies(weights, dtype), images, labels, ETA, *more)

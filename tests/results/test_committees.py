@@ -1,7 +1,7 @@
 """results/committees.py: the committees are those of the paper, and trained as it says."""
 
 import pytest
-from committee_cases import ERRORS, TABLE4_ERRORS, WIDTHS, make_jobs, numbered, of_committees
+from committee_cases import WIDTHS, make_jobs, numbered, of_committees
 from msgspec.structs import replace
 
 from deform_gpu import TABLE1, Deformation
@@ -10,8 +10,7 @@ from experiments.results import committees
 from experiments.results.committees import EXPERIMENTS, TABLE4
 from experiments.training import plans, store
 from experiments.training.configs import DataConfig
-
-STRENGTHS = [(4.5, 36), (4.5, 42), (6.0, 30), (6.0, 36), (6.0, 42), (7.5, 30), (7.5, 36)]
+from mlp_gpu.network import NETS
 
 
 def paper_deformation(sigma=6.0, alpha=36.0):
@@ -19,31 +18,24 @@ def paper_deformation(sigma=6.0, alpha=36.0):
     return Deformation(sigma, alpha, (12.5,) * 10, 12.5, 12.5, shear_probability=0.0)
 
 
-INIT = [f"init {k}" for k in range(1, 8)]
-OF_WIDTHS = ["WN10", "WN12", "WN14", "WN16", "WN18", "WN20", "original"]
-OF_STRENGTHS = ["4.5/36", "4.5/42", "6.0/30", "6.0/36", "6.0/42", "7.5/30", "7.5/36"]
-NAMES = dict(enumerate([INIT, OF_WIDTHS, INIT, INIT, OF_STRENGTHS, OF_WIDTHS, OF_WIDTHS], 1))
-DEFORMATIONS = {
-    1: [None] * 7,
-    2: [None] * 7,
-    5: [paper_deformation(*strength) for strength in STRENGTHS],
-    7: [TABLE1] * 7,  # as net 4 of Table 3
-}
-NET4 = (841, 2500, 2000, 1500, 1000, 500, 10)
+STRENGTHS = [(4.5, 36), (4.5, 42), (6.0, 30), (6.0, 36), (6.0, 42), (7.5, 30), (7.5, 36)]
 
 
-@pytest.mark.parametrize("number", range(1, 8))
-def test_committee_is_that_of_the_paper(number):
-    """Table 4 is the seventh."""
-    experiment = EXPERIMENTS.get(number, TABLE4)
-    paper = ERRORS.get(number, TABLE4_ERRORS)
-    widths = WIDTHS if number in (2, 6, 7) else [None] * 7
-    deformations = DEFORMATIONS.get(number, [paper_deformation()] * 7)
-    fields = zip(NAMES[number], paper, widths, deformations, [number == 4] * 7, strict=False)
-    assert list(experiment.members) == [committees.Member(*values) for values in fields]
-    assert experiment.paper == paper[-1]
-    assert experiment.table == ("Table 1" if number < 3 else "Table 4" if number > 6 else "Table 2")
-    assert experiment.sizes == (NET4 if number > 6 else (841, 800, 10))
+def test_members_differ_as_the_paper_says():
+    """Their errors are compared in tests/commands/test_committee.py."""
+
+    def of(name, *experiments):
+        return [getattr(one, name) for own in experiments for one in own.members]
+
+    seeds, widths, deformed, resampled, strengths, both = EXPERIMENTS.values()
+    assert of("width", widths) == of("width", both) == of("width", TABLE4) == WIDTHS
+    assert of("deformation", seeds, widths) == [None] * 14
+    assert of("deformation", deformed, resampled, both) == [paper_deformation()] * 21
+    assert of("deformation", strengths) == [paper_deformation(*one) for one in STRENGTHS]
+    assert of("deformation", TABLE4) == [TABLE1] * 7  # as net 4 of Table 3
+    assert of("resample", *EXPERIMENTS.values()) == 21 * [False] + 7 * [True] + 14 * [False]
+    assert {own.sizes for own in EXPERIMENTS.values()} == {(841, 800, 10)}
+    assert TABLE4.sizes == NETS[4]
 
 
 def test_equal_trainings_alone_have_equal_names():
@@ -59,27 +51,21 @@ def test_equal_trainings_alone_have_equal_names():
     assert len(by_name) == 39 + 7  # three of the 42 are the same; Table 4 shares none with them
 
 
-@pytest.fixture(scope="module")
-def mnist():
-    return numbered(60_000, "MNIST")
-
-
-@pytest.mark.parametrize(
-    ("experiment", "name", "title"),
-    [
-        (EXPERIMENTS[1], "original-undeformed-seed0", "undeformed, seed 0"),
-        (EXPERIMENTS[2], "WN12-undeformed-seed1", "WN12, undeformed, seed 1"),
-        (EXPERIMENTS[3], "original-seed2", "seed 2"),
-        (EXPERIMENTS[4], "original-resampled-seed3", "10,000 images kept apart, seed 3"),
-        (EXPERIMENTS[5], "original-sigma6-alpha42-seed4", "sigma 6, alpha 42, seed 4"),
-        (EXPERIMENTS[6], "WN20-seed5", "WN20, seed 5"),
-    ],
-)
-def test_names_and_titles_tell_members_apart(mnist, experiment, name, title):
-    made = make_jobs(experiment, "--profile", "paper", dataset=mnist)
-    (job,) = (job for job in made if job.label == name)
-    assert job.config.title == f"841-800-10 on MNIST, {title}"
-    assert len({job.config.title for job in made}) == 7
+def test_names_and_titles_tell_members_apart():
+    expected = [
+        ("original-undeformed-seed0", "undeformed, seed 0"),
+        ("WN12-undeformed-seed1", "WN12, undeformed, seed 1"),
+        ("original-seed2", "seed 2"),
+        ("original-resampled-seed3", "11 images kept apart, seed 3"),
+        ("original-sigma6-alpha42-seed4", "sigma 6, alpha 42, seed 4"),
+        ("WN20-seed5", "WN20, seed 5"),
+    ]
+    dataset = numbered(name="MNIST")
+    for k, (name, title) in enumerate(expected):
+        jobs = make_jobs(EXPERIMENTS[k + 1], "--profile", "paper", dataset=dataset)
+        assert len({job.config.title for job in jobs}) == 7
+        assert jobs[k].label == name
+        assert jobs[k].config.title == f"841-800-10 on MNIST, {title}"
 
 
 @pytest.mark.parametrize("number", range(1, 8))

@@ -7,7 +7,6 @@ import pytest
 from committee_cases import read_csv
 from factories import make_run
 from forgeries import expect_sentence
-from measurements import SOURCE, net_measurement, write_bench
 from msgspec import structs
 
 from experiments import readme, record
@@ -57,34 +56,23 @@ def test_damaged_json_record_is_named_and_kept(folder, tmp_path, what):
         (folder / name).unlink()
 
 
-WRONG = (None, "x", -1, [], {}, True, 1e400, 10**400, "\ud800")
-PARTS = {
-    "ladder.json": "data hidden kernels kernels.0.rung kernels.0.flops times times.0 times.0.us "
-    "times.0.us.0 search search.0.eta accuracy accuracy.0.wrong provenance provenance.device "
-    "provenance.versions",
-    "table1-net1-seed0.json": "config config.data config.epochs config.sizes config.sizes.1 "
-    "metrics metrics.eta metrics.test_errors metrics.test_errors.0 metrics.train_seconds.0 "
-    "provenance provenance.0 provenance.0.device provenance.0.start",
-}
-GOOD = [("data", "x"), ("rung", "x"), ("device", "x"), ("search", []), ("kernels", [])]
-GOOD += [("versions", {})]
-
-
-@pytest.mark.parametrize(("name", "part"), [(n, p) for n, ps in PARTS.items() for p in ps.split()])
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        *(("ladder.json", part) for part in ("hidden", "times.0.us.0", "provenance.device")),
+        *(("table1-net1-seed0.json", part) for part in ("config.sizes.1", "metrics.test_errors.0")),
+        *(("blocks.json", part) for part in ("rows.0.distances", "rows.0.sweeps_per_image")),
+    ],
+)
 def test_json_record_of_other_types_is_named(folder, name, part):
     *above, last = (int(key) if key.isdigit() else key for key in part.split("."))
-    for value in WRONG:
+    for value in (None, "\ud800", -1, {}, 10**400):
         record = found = json.loads((OURS / name).read_text())
         for key in above:
             found = found[key]
         found[last] = value
         (folder / name).write_text(json.dumps(record))
-        if (last, value) not in GOOD:
-            assert name in expect_sentence(readme.pages), value
-    if isinstance(last, str):
-        del found[last]
-        (folder / name).write_text(json.dumps(record))
-        assert name in expect_sentence(readme.pages), "missing"
+        assert name in expect_sentence(readme.pages), value
 
 
 KINDS = {
@@ -144,13 +132,3 @@ def test_malformed_table_of_a_committee_is_not_recorded(folder, tmp_path):
         (tmp_path / "a.csv").write_text(other)
         assert "a.csv" in expect_sentence(lambda: record.write_committee(tmp_path / "a.csv"))
     assert not contents(folder)
-
-
-@pytest.mark.parametrize("other", [{"weights": "1.5"}, {"us": ""}, {"weights": ""}])
-def test_benchmark_of_other_numbers_is_named(folder, other):
-    folder.rmdir()
-    write_bench([net_measurement("engine cpu", 300.0)], SOURCE, folder / "bench.csv")
-    (row,) = read_csv(folder / "bench.csv")
-    readme.pages()
-    (folder / "bench.csv").write_text(csv_text([row | other]))
-    assert "bench.csv is damaged" in expect_sentence(readme.pages)

@@ -1,11 +1,11 @@
 """Rows of bench.csv for the figures of benchmarks."""
 
 import numpy as np
-from measurements import SOURCE, bench_row, measurement, net_measurement
-from msgspec import structs
+from measurements import SOURCE, net_row, timed
+from msgspec.structs import replace
 
-from experiments.benchmarks import mlp_times
-from experiments.benchmarks.columns import Ceiling, Measurement
+from experiments.benchmarks import columns, mlp_times
+from experiments.benchmarks.columns import Ceiling
 from experiments.drawing import bench_plots
 from mlp_gpu.network import NETS, count_weights
 
@@ -14,24 +14,18 @@ CPU, GPU = "a chip, 2 cores", "a GPU"
 
 def row(name, us, percent, **more):
     """A row of bench.csv whose copy took this percentage of its time."""
-    fields = {"net": 1, "name": name, "us": np.full(7, us), "n_bytes": 1000, "ran_on": GPU} | more
+    fields = {"net": "1", "name": name, "bytes": 1000, "ran_on": GPU} | more
     if percent:
-        copy = Ceiling(us=np.full(7, us * percent / 100), work=fields["n_bytes"])
-        fields |= {"copy": copy}
-    if "n_weights" in fields:
-        fields |= {"cpu_engine_us": fields["us"]}
-    return bench_row(Measurement(**fields), structs.replace(SOURCE, device=GPU))
+        fields["copy"] = Ceiling(us=np.full(7, us * percent / 100), work=fields["bytes"])
+    return timed(us, source=replace(SOURCE, device=GPU), **fields)
 
 
 def engine(name, net, us, percent, **more):
     sizes = mlp_times.NETS[net]
-    fields = {
-        "n_weights": count_weights(sizes),
-        "flops": mlp_times.training_flops(sizes),
-        "n_images": 1,
-    }
-    more = fields | {"net": net, "ran_on": CPU} | more
-    return row(name, us, percent, group="net", **more)
+    fields = {"flops": mlp_times.training_flops(sizes), "images": 1, "ran_on": CPU} | more
+    made = row(name, us, percent, group="net", **fields)
+    (found,) = columns.of_net(net, count_weights(sizes), made.ran_on, [made])
+    return replace(found, times_cpu=1.0)
 
 
 def kernel(name, us, percent, **more):
@@ -42,10 +36,10 @@ def kernel(name, us, percent, **more):
 
 def on_cpu():
     return [
-        engine("engine cpu", 1, 200.0, 90, n_bytes=12_000_000),
+        engine("engine cpu", 1, 200.0, 90, bytes=12_000_000),
         row("scaled copy", 100.0, 100, group="net", ran_on=CPU),
-        engine("NumPy loop, CPU", 1, 900.0, None, n_bytes=None),
-        engine("engine cpu", 2, 800.0, 150, n_bytes=32_000_000),
+        engine("NumPy loop, CPU", 1, 900.0, None, bytes=None),
+        engine("engine cpu", 2, 800.0, 150, bytes=32_000_000),
     ]
 
 
@@ -53,15 +47,13 @@ def on_gpu():
     """Two layers of a kernel as different as can be, in both states, and what has no copy."""
     return [
         *on_cpu(),
-        engine("engine cuda graph", 2, 20.0, None, n_bytes=64_000_000, ran_on=GPU),
-        kernel("empty kernel", 2.0, None, n_bytes=None, state="warm"),
+        engine("engine cuda graph", 2, 20.0, None, bytes=64_000_000, ran_on=GPU),
+        kernel("empty kernel", 2.0, None, bytes=None, state="warm"),
         kernel("forward_partial", 10.0, 80, state="cold"),
-        kernel("forward_partial", 30.0, 40, state="cold", n_in=99, n_out=7, n_bytes=3000),
+        kernel("forward_partial", 30.0, 40, state="cold", n_in=99, n_out=7, bytes=3000),
         kernel("forward_partial", 5.0, 60, state="warm"),
         kernel("forward_reduce", 4.0, 20, state="cold"),
-        row(
-            "forward_batch", 40.0, None, group="evaluation", n_images=5000, n_bytes=None, flops=1e9
-        ),
+        row("forward_batch", 40.0, None, group="evaluation", images=5000, bytes=None, flops=1e9),
     ]
 
 
@@ -70,7 +62,7 @@ def all_engines():
     found = []
     for net, sizes in NETS.items():
         for i, name in enumerate(bench_plots.STYLES, start=1):
-            one = net_measurement(name, 100.0 * i, net=net, n_weights=count_weights(sizes))
-            found.append(bench_row(one))
-        found.append(bench_row(measurement(1.0, group="net", net=net, name="scaled copy")))
+            weights = count_weights(sizes)
+            found.append(net_row(name, 100.0 * i, net=net, weights=weights))
+        found.append(timed(1.0, group="net", net=str(net), name="scaled copy"))
     return found

@@ -3,7 +3,7 @@
 import numpy as np
 from factories import SESSION
 
-from experiments.results.ladder_tables import AccuracyRow, LadderRecord, ProgramTime, RungKernel
+from experiments.results.records import AccuracyRow, LadderRecord, ProgramTime, RungKernel
 from mlp_gpu.ladder.net import Net
 
 ROW = AccuracyRow(seed=0, epoch=2, wrong=49, n_test=1000, data="MNIST")

@@ -21,7 +21,7 @@ from cuda_on_cpu.compile import CompiledKernel, compile_kernel, compile_ptx, mis
 from cuda_on_cpu.disassembly import Loop, disassemble, loops
 from cuda_on_cpu.executor import DeviceArray, Executor, device_array, to_device
 from cuda_on_cpu.parse import UnknownPtx
-from cuda_on_cpu.run import KernelFault, Launched
+from cuda_on_cpu.run import KernelFault, Launched, SameValueWarning
 
 __all__ = [
     "Accesses",
@@ -31,6 +31,7 @@ __all__ = [
     "KernelFault",
     "Launched",
     "Loop",
+    "SameValueWarning",
     "UnknownPtx",
     "accesses",
     "compile_kernel",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cuda_on_cpu.parse import Instruction, size_of
+from cuda_on_cpu.parse import Instruction, size_of, take_space
 from cuda_on_cpu.run import Launched
 
 WARP = 32  # threads that access memory together
@@ -69,7 +69,8 @@ def access_of(code: Instruction) -> tuple[str, str, int]:
     if code.opcode[0] == "cp":
         return code.opcode[-1], "read", int(code.operands[2])
     n = next((int(part[1]) for part in code.opcode if part in ("v2", "v4")), 1)
-    return code.opcode[1], KINDS[code.opcode[0]], n * size_of(code.opcode[-1])
+    name, *modifiers, kind = code.opcode
+    return take_space(modifiers), KINDS[name], n * size_of(kind)
 
 
 def words_per_bank(words: Collection[int]) -> int:

@@ -15,20 +15,25 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-READ, ATOMIC, WRITE, START = range(4)  # START: of a copy that will write
-SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
-SHARED, LOCAL = SPACES["shared"], SPACES["local"]
+# START: of a copy that will write. SAME: of a write that races with another of the same value.
+READ, ATOMIC, WRITE, START, SAME = range(5)
+SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3, "generic": 4}
+SHARED, LOCAL, GENERIC = SPACES["shared"], SPACES["local"], SPACES["generic"]
+RACES = (
+    "races with another thread of the block: no barrier is between them",
+    "races with another block: both access the same memory, and one of them writes",
+)
 FAULTS = (
     "",
     "is outside of every array",
     "is not a multiple of its size",
     "reads uninitialised memory",
-    "races with another thread of the block: no barrier is between them",
-    "races with another block: both access the same memory, and one of them writes",
+    *RACES,
     "writes into a constant table",
     "is one more than the trace can hold",
     "is one more asynchronous copy under way than a thread can have here",
     "ends a thread whose asynchronous copy is under way",
+    *RACES,
 )
 (
     NO_FAULT,
@@ -41,10 +46,13 @@ FAULTS = (
     TOO_MANY,
     TOO_MANY_COPIES,
     UNDER_WAY,
-) = range(10)
+    WRITES,  # as RACE and BLOCKS, of two writes
+    WRITES_OF_BLOCKS,
+) = range(12)
 
 # The context: int64 each. Those up to TRACE are addresses of arrays. LATEST: of an int64 for each
-# instruction of the kernel, the address of the range that it accessed last.
+# instruction of the kernel, the address of the range that it accessed last. N_SAME: number of
+# accesses of the kind SAME; SAME_PLACE: of the instruction that made the last of them.
 (
     RANGES,
     LATEST,
@@ -63,8 +71,10 @@ FAULTS = (
     FAULT_ADDRESS,
     FAULT_THREAD,
     FAULT_BLOCK,
+    N_SAME,
+    SAME_PLACE,
     N_CONTEXT,
-) = range(18)
+) = range(20)
 
 # A range of memory that may be touched: int64 each. GRANULE: the base-2 logarithm of its bytes.
 # STAMPS: the address of its stamps, writer and reader of each granule; 0 for a constant table.
@@ -119,13 +129,6 @@ def conflict(writer, reader, stamp, kind, launch_time, block_time, barrier_time)
     began. barrier_time: when the block left its last barrier.
     """
     time, thread = stamp >> TIME_BIT, stamp & THREAD
-    if not (kind == ATOMIC and writer & ATOMICS):
-        wrote = writer >> TIME_BIT
-        if launch_time <= wrote < block_time:
-            return BLOCKS
-        of_warp = not (writer ^ thread) & WARP
-        if (writer & THREAD) != thread and wrote >= (time if of_warp else barrier_time):
-            return RACE
     if kind != READ:
         read = reader >> TIME_BIT
         if read >= launch_time and (read < block_time or reader & OTHERS):
@@ -134,6 +137,13 @@ def conflict(writer, reader, stamp, kind, launch_time, block_time, barrier_time)
             return RACE
         if read == time and ((reader & THREAD) != thread or reader & SEVERAL):
             return RACE
+    if not (kind == ATOMIC and writer & ATOMICS):
+        wrote = writer >> TIME_BIT
+        if launch_time <= wrote < block_time:
+            return WRITES_OF_BLOCKS if kind == WRITE else BLOCKS
+        of_warp = not (writer ^ thread) & WARP
+        if (writer & THREAD) != thread and wrote >= (time if of_warp else barrier_time):
+            return WRITES if kind == WRITE else RACE
     return NO_FAULT
 
 
@@ -154,7 +164,7 @@ def next_reader(reader, stamp, launch_time, block_time, barrier_time):
 def holds(found, address, size, space):
     """Whether a range holds all of an access."""
     inside = get(found, BEGIN) <= address and address + size <= get(found, END)
-    return inside and get(found, SPACE) == space
+    return inside and (space == GENERIC or get(found, SPACE) == space)
 
 
 @numba.njit
@@ -177,9 +187,12 @@ def check(context, frame, address, size, stamp, place, kind, space):
     """Check an access and put it into the stamps. Returns its fault, NO_FAULT if it has none."""
     if address & (size - 1):
         return UNALIGNED
-    if space == LOCAL:
+    if space in (LOCAL, GENERIC):
         start, end = frame + get(context, FRAME_LOCAL), frame + get(context, FRAME_BYTES)
-        return NO_FAULT if start <= address and address + size <= end else OUTSIDE
+        if start <= address and address + size <= end:
+            return NO_FAULT
+    if space == LOCAL:
+        return OUTSIDE
     found = find_range(context, address, size, place, space)
     if found == 0:
         return OUTSIDE
@@ -192,7 +205,7 @@ def check(context, frame, address, size, stamp, place, kind, space):
         get(context, BLOCK_TIME),
         get(context, BARRIER_TIME),
     )
-    if space == SHARED:
+    if get(found, SPACE) == SHARED:
         first_time = launch_time = block_time  # each block has its own
     begin, granule = get(found, BEGIN), get(found, GRANULE)
     for k in range((address - begin) >> granule, ((address + size - 1 - begin) >> granule) + 1):
@@ -228,7 +241,12 @@ def access(context, frame, address, size, thread, place, kind, space):
     place: of the instruction in the kernel's code.
     """
     stamp = (get(context, TIME) << TIME_BIT) | thread
-    fault = check(context, frame, address, size, stamp, place, kind, space)
+    fault = NO_FAULT
+    if kind == SAME:
+        put(context, N_SAME, get(context, N_SAME) + 1)
+        put(context, SAME_PLACE, place)
+    else:
+        fault = check(context, frame, address, size, stamp, place, kind, space)
     capacity = get(context, TRACE_CAPACITY)
     if fault == NO_FAULT and capacity and kind != START:  # the copy is recorded where it reads
         length = get(context, TRACE_LENGTH)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 SIZES = {"pred": 1, "8": 1, "16": 2, "32": 4, "64": 8}  # bytes, by the end of a type's name
 SPACES = ("global", "shared", "local", "const", "param")
+GENERIC = "generic"  # the space of an access that names none: its address decides
 
 
 class UnknownPtx(Exception):
@@ -93,15 +94,12 @@ def size_of(type_name: str) -> int:
 
 
 def take_space(modifiers: list[str]) -> str:
-    """The space of memory that an opcode names; takes it out of its modifiers.
-
-    Raises ValueError if it names none, or two.
-    """
-    found = [part for part in modifiers if part in SPACES]
-    if len(found) != 1:
-        raise ValueError("an access to no space or to two")
-    modifiers.remove(found[0])
-    return found[0]
+    """The space of memory that an opcode names, or GENERIC; takes it out of its modifiers."""
+    for part in modifiers:
+        if part in SPACES:
+            modifiers.remove(part)
+            return part
+    return GENERIC
 
 
 def elements(operand: str) -> list[str]:

@@ -8,6 +8,7 @@ Threads run one after another, and so do blocks, in an order that the caller may
 must not depend on it. `memory_checks` checks each access.
 """
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,10 @@ MAX_TRACE = 1 << 21  # accesses of a block that are recorded
 ALIGNMENT = 256  # bytes: of arrays on a GPU
 MOST_BLOCKS, MOST_IN_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)  # in x, y and z
 SHARED_BYTES = 48 << 10  # that a kernel may declare for a block
+
+
+class SameValueWarning(UserWarning):
+    """Threads write the same value to the same place, with no barrier between them."""
 
 
 class KernelFault(Exception):
@@ -151,6 +156,7 @@ class Executable:
         arrays = {
             interleaving.THREADS: threads,
             interleaving.STATES: np.zeros(n_threads, np.int64),
+            interleaving.GROUPS: np.zeros(n_threads, np.int64),
             interleaving.SPECIAL: np.array([0, 0, 0, *block, 0, 0, 0, *grid], np.int64),
             interleaving.SHARED: shared,
             interleaving.PARAMETERS: np.array(numbers + tables, np.uint64),
@@ -162,6 +168,8 @@ class Executable:
         launch[interleaving.N_THREADS] = n_threads
         launch[interleaving.SHARED_WORDS] = shared_words
         launch[interleaving.FRAME_BYTES] = self._layout.frame_bytes
+        launch[interleaving.MASK] = self._layout.mask_at
+        launch[interleaving.EXCHANGE] = self._layout.exchange_at
         traces = []
         for part in np.split(blocks, n_blocks) if traced else [blocks]:
             context[checks.TRACE_LENGTH] = 0
@@ -171,6 +179,15 @@ class Executable:
                 view.allocation.time = int(context[checks.TIME])
             if status:
                 raise KernelFault(self._explain(status, context, ranges, views, grid, block))
+            if n := context[checks.N_SAME]:
+                code = self._kernel.code[context[checks.SAME_PLACE]]
+                assert isinstance(code, Instruction)
+                warnings.warn(
+                    f"{self._name} ({code.line}): {code} writes what another thread writes, too, "
+                    f"with no barrier between them; it was the same value each time ({n:,} times)",
+                    SameValueWarning,
+                    stacklevel=2,
+                )
             if traced:
                 traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
         times = np.array([0 if k is None else executed[k] for k in self._layout.pieces])
@@ -256,8 +273,8 @@ class Executable:
         who = f"block {number}, thread {thread}"
         if status == DIVERGED:
             return (
-                f"{self._name}: {who} waits at another barrier than the threads before it, or has "
-                "ended without waiting"
+                f"{self._name}: {who} waits for threads that wait at another barrier or exchange, "
+                "or that have ended without waiting"
             )
         code = self._kernel.code[context[checks.FAULT_PLACE]]
         assert isinstance(code, Instruction)

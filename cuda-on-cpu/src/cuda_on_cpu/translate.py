@@ -5,7 +5,7 @@
 All but the last two are addresses. parameters: 8 bytes each, then the addresses of the module's
 tables. frame: of this thread, the registers that live across a wait, its asynchronous copies and
 its local memory. shared: the block's memory, and behind it the values that the threads of a warp
-exchange. special: 12 int64, tid, ntid, ctaid and nctaid, x, y and z of each. context: see
+give each other. special: 12 int64, tid, ntid, ctaid and nctaid, x, y and z of each. context: see
 `memory_checks`. executed: an int64 a piece of code without branches, which counts how often it ran.
 thread: its number in the block. resume: 0, or the number of the place at which the function
 returned last.
@@ -46,11 +46,13 @@ from cuda_on_cpu.parse import (
 
 FINISHED, FAULT = 0x7FFFFFFF, -1
 WARP_WAIT = 1 << 30
-WAITS = {"bar": 1, "mma": 4, "shfl": 5}  # instructions at which threads wait: their operands
-BARRIERS = (("bar", "sync"), ("0",)), (("bar", "warp", "sync"), ("-1",))
+# Instructions at which threads wait, and the numbers of their operands.
+WAITS = {"bar": 1, "mma": 4, "shfl": 5, "vote": 3, "match": 3, "activemask": 1}
+EXCHANGES = "mma", "shfl", "vote", "match"  # those of them at which threads give values
+ALL_LANES, ANYBODY = (1 << 32) - 1, 0  # masks; ANYBODY: whoever waits at the same place
 SLOT_BYTES = 64  # that a thread can give to its warp: eight values
-MOST_THREADS = 1024  # of a block
-SHUFFLE = ("shfl", "sync", "bfly", "b32")
+MOST_THREADS, WARP = 1024, 32  # threads of a block, of a warp
+SHUFFLES = ("up", "down", "bfly", "idx")
 MMA = ("mma", "sync", "aligned", "m16n8k8", "row", "col", "f32", "tf32", "tf32", "f32")
 TF32_BITS = -(1 << 13)  # of a float32's bits, those that a tensor core reads
 TID, NTID, CTAID, NCTAID = range(0, 12, 3)  # x in `special`; y and z follow
@@ -59,7 +61,17 @@ SPECIAL = {
     for name, first in (("tid", TID), ("ntid", NTID), ("ctaid", CTAID), ("nctaid", NCTAID))
     for k, axis in enumerate("xyz")
 }
+# Numbers of a thread in its warp, and masks of lanes: from its number in the block.
+LANES = {
+    "%laneid": lambda b, lane: lane,
+    "%lanemask_eq": lambda b, lane: b.shl(I32(1), lane),
+    "%lanemask_lt": lambda b, lane: b.sub(b.shl(I32(1), lane), I32(1)),
+    "%lanemask_le": lambda b, lane: b.sub(b.shl(I32(2), lane), I32(1)),
+    "%lanemask_gt": lambda b, lane: b.sub(I32(0), b.shl(I32(2), lane)),
+    "%lanemask_ge": lambda b, lane: b.sub(I32(0), b.shl(I32(1), lane)),
+}
 GAP = 1024  # guard bytes between shared arrays: out-of-bounds accesses land here
+RACES = checks.WRITES, checks.WRITES_OF_BLOCKS
 FENCES = {"membar", "fence"}  # threads run one after another here
 ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "cas")
 ACCESS, ACCESS_TYPE = "access", ir.FunctionType(I32, [I64] * 3 + [I32] * 5)  # checks.access
@@ -73,15 +85,18 @@ FUNCTION, THREAD_TYPE = "run_thread", ir.FunctionType(I32, [I64] * 6 + [I32] * 2
 class Layout:
     """Where things are in a kernel's LLVM IR.
 
-    frame_bytes: of each thread; local memory begins at local_start. shared: offsets of shared
-    variables, in shared_bytes. pieces: for each instruction of the kernel's code, the number of the
-    piece of code, of n_pieces, whose executions are counted; None for labels.
+    frame_bytes: of each thread; local memory begins at local_start; mask_at: of the lanes that it
+    waits for. shared: offsets of shared variables, in shared_bytes; exchange_at: of the slots in
+    which warps exchange values, or 0. pieces: for each instruction of the kernel's code, the number
+    of the piece of code, of n_pieces, whose executions are counted; None for labels.
     """
 
     frame_bytes: int
     local_start: int
+    mask_at: int
     shared: dict[str, int]
     shared_bytes: int
+    exchange_at: int
     pieces: list[int | None]
     n_pieces: int
 
@@ -118,12 +133,13 @@ class _Translator:
         saved = sorted(set().union(*self._saved.values()))
         self._slots = {name: 8 * k for k, name in enumerate(saved)}
         aligned = {n: Variable(v.size, max(16, v.align)) for n, v in kernel.local.items()}
-        self._phase_at = 8 * len(saved)
-        self._copies_at = self._phase_at + 8
+        self._mask_at = 8 * len(saved)
+        self._copies_at = self._mask_at + 8
         self._local_start = self._copies_at + async_copies.QUEUE_BYTES * self._has("cp")
         self._local, self._frame_bytes = _offsets(aligned, self._local_start, 0)
-        self._exchange_at = -(-self._shared_bytes // 64) * 64 + GAP
-        if self._has("mma", "shfl"):
+        self._exchange_at = 0
+        if self._has(*EXCHANGES):
+            self._exchange_at = -(-self._shared_bytes // 64) * 64 + GAP
             self._shared_bytes = self._exchange_at + 2 * MOST_THREADS * SLOT_BYTES
 
         ir_module = ir.Module(kernel.name)
@@ -160,8 +176,6 @@ class _Translator:
         for register in self._registers.values():  # to LLVM, no value is any value
             self._b.store(ir.Constant(register.type.pointee, None), register)
         self._carry = self._b.alloca(BOOL)
-        self._phase = self._b.alloca(I64)  # which half of the slots the last exchange took
-        self._b.store(I64(0), self._phase)
         start = self._function.append_basic_block("start")
         self._failed = self._function.append_basic_block("failed")
         self._resumed = self._b.switch(self._resume, start)
@@ -190,8 +204,10 @@ class _Translator:
         return str(self._module), Layout(
             max(16, -(-self._frame_bytes // 16) * 16),
             self._local_start,
+            self._mask_at,
             self._shared,
             self._shared_bytes,
+            self._exchange_at,
             self._pieces,
             self._n_pieces,
         )
@@ -240,13 +256,18 @@ class _Translator:
             self._b.ret(I32(FINISHED))
             self._begin_piece(self._function.append_basic_block())
         elif name == "bar":
-            if (code.opcode, code.operands) not in BARRIERS:
-                raise UnknownPtx(f"the barrier {code}")
-            self._wait(code)
+            self._barrier(code)
         elif name == "mma":
             self._multiply_matrices(code)
         elif name == "shfl":
             self._shuffle(code)
+        elif name == "vote":
+            self._vote(code)
+        elif name == "match":
+            self._match(code)
+        elif name == "activemask":
+            self._wait(code, I64(ANYBODY))
+            self._write(code.operands[0], self._group(), "b32")
         elif name == "cp":
             self._copy(code)
         elif name in ("ld", "st"):
@@ -260,8 +281,24 @@ class _Translator:
         elif name not in FENCES:
             self._compute(code)
 
-    def _wait(self, code: Instruction) -> None:
-        """Save the live registers and return; a resumed thread loads them and goes on from here."""
+    def _barrier(self, code: Instruction) -> None:
+        match code.opcode:
+            case ("bar", "sync") if code.operands == ("0",):
+                self._wait(code, I64(ALL_LANES))
+            case ("bar", "warp", "sync"):
+                self._wait(code, self._mask(code.operands[0]))
+            case _:
+                raise UnknownPtx(f"the barrier {code}")
+
+    def _mask(self, operand: str) -> ir.Value:
+        """A mask of lanes, 64 bits."""
+        return self._b.zext(self._read(operand, "b32"), I64)
+
+    def _wait(self, code: Instruction, mask: ir.Value) -> None:
+        """Save the live registers and return; a resumed thread loads them and goes on from here.
+
+        mask: of the lanes of its warp that the thread waits for.
+        """
         if len(code.operands) != WAITS[code.opcode[0]] or code.guard:
             raise UnknownPtx(str(code))
         b, saved = self._b, self._saved[self._place]
@@ -270,8 +307,7 @@ class _Translator:
         for name in saved:
             stored = llvm_type(self._kernel.registers[name])
             b.store(b.load(self._registers[name], typ=stored), self._slot(name, stored))
-        phase_at = b.add(self._frame, I64(self._phase_at))
-        b.store(b.load(self._phase, typ=I64), self._pointer(phase_at, I64))
+        b.store(mask, self._pointer(b.add(self._frame, I64(self._mask_at)), I64))
         b.ret(number)
         resume = self._function.append_basic_block()
         self._resumed.add_case(number, resume)
@@ -279,36 +315,53 @@ class _Translator:
         for name in saved:
             stored = llvm_type(self._kernel.registers[name])
             b.store(b.load(self._slot(name, stored), typ=stored), self._registers[name])
-        phase_at = b.add(self._frame, I64(self._phase_at))
-        b.store(b.load(self._pointer(phase_at, I64), typ=I64), self._phase)
 
-    def _give(self, code: Instruction, values: list[ir.Value]) -> ir.Value:
-        """Give values of 32 bits to the warp and wait for its other threads.
+    def _group(self) -> ir.Value:
+        """The lanes with which the thread goes on after a wait, int32."""
+        b = self._b
+        mask_at = self._pointer(b.add(self._frame, I64(self._mask_at)), I64)
+        return b.trunc(b.load(mask_at, typ=I64), I32)
 
-        Returns the address of the warp's slots, SLOT_BYTES a thread. Two exchanges in a row take
-        different slots, because a thread may be at the second one before others read the first.
+    def _give(self, code: Instruction, mask: ir.Value, values: list[ir.Value]) -> ir.Value:
+        """Give values of at most 64 bits to the warp and wait for its other threads in the mask.
+
+        Returns the address of what the warp's threads have given, SLOT_BYTES each.
         """
         b = self._b
-        b.store(b.xor(b.load(self._phase, typ=I64), I64(1)), self._phase)
-        slot = self._slots_at(self._thread)
+        slot = self._slots_at(self._thread, 0)
         for k, value in enumerate(values):
-            b.store(b.zext(value, I64), self._pointer(b.add(slot, I64(8 * k)), I64))
-        self._wait(code)
-        return self._slots_at(b.and_(self._thread, I32(-32)))
+            wide = value if value.type == I64 else b.zext(value, I64)
+            b.store(wide, self._pointer(b.add(slot, I64(8 * k)), I64))
+        self._wait(code, mask)
+        return self._slots_at(b.and_(self._thread, I32(-32)), MOST_THREADS * SLOT_BYTES)
 
-    def _slots_at(self, thread: ir.Value) -> ir.Value:
-        """The address of a thread's slot in this exchange."""
+    def _slots_at(self, thread: ir.Value, start: int) -> ir.Value:
+        """The address of a thread's slot."""
         b = self._b
-        half = b.mul(b.load(self._phase, typ=I64), I64(MOST_THREADS * SLOT_BYTES))
         slot = b.mul(b.zext(thread, I64), I64(SLOT_BYTES))
-        return b.add(b.add(self._shared_at, I64(self._exchange_at)), b.add(half, slot))
+        return b.add(b.add(self._shared_at, I64(self._exchange_at + start)), slot)
+
+    def _taken(self, slots: ir.Value, lane: ir.Value) -> ir.Value:
+        """The first value that a lane has given, int64. lane: int32."""
+        b = self._b
+        place = b.zext(b.mul(lane, I32(SLOT_BYTES)), I64)
+        return b.load(self._pointer(b.add(slots, place), I64), typ=I64)
+
+    def _lanes_with(self, slots: ir.Value, value: ir.Value) -> ir.Value:
+        """The lanes of the thread's group that have given a value, int64; as bits, int32."""
+        b, found = self._b, I32(0)
+        for lane in range(WARP):
+            is_same = b.icmp_unsigned("==", self._taken(slots, I32(lane)), value)
+            found = b.or_(found, b.shl(b.zext(is_same, I32), I32(lane)))
+        return b.and_(found, self._group())
 
     def _multiply_matrices(self, code: Instruction) -> None:
         """d = A B + c of a warp; A 16 x 8, B 8 x 8, spread over its threads as PTX's ISA says."""
         if code.opcode != MMA:
             raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
         targets, a_parts, b_parts, c_parts = map(elements, code.operands)
-        slots = self._give(code, [self._read(one, "b32") for one in (*a_parts, *b_parts)])
+        values = [self._read(one, "b32") for one in (*a_parts, *b_parts)]
+        slots = self._give(code, I64(ALL_LANES), values)
         b = self._b
         lane = b.and_(self._thread, I32(31))
         group, place = b.lshr(lane, I32(2)), b.and_(lane, I32(3))
@@ -321,23 +374,71 @@ class _Translator:
             self._write(target, value, "f32")
 
     def _shuffle(self, code: Instruction) -> None:
-        """The value of the lane that differs in the bits of a mask; all lanes must take part."""
-        if code.opcode != SHUFFLE:
-            raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
-        target, value, mask, clamp, _ = code.operands
-        slots = self._give(code, [self._read(value, "b32")])
+        """The value of another lane, as PTX's ISA says; of its own where there is none."""
+        match code.opcode:
+            case ("shfl", "sync", mode, "b32") if mode in SHUFFLES:
+                target, value, by, clamp, mask = code.operands
+            case _:
+                raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+        slots = self._give(code, self._mask(mask), [self._read(value, "b32")])
         b = self._b
         lane, bounds = b.and_(self._thread, I32(31)), self._read(clamp, "b32")
         segment = b.lshr(bounds, I32(8))
-        last = b.or_(b.and_(lane, segment), b.and_(bounds, b.not_(segment)))
-        asked = b.xor(lane, b.and_(self._read(mask, "b32"), I32(31)))
-        is_within = b.icmp_unsigned("<=", asked, b.and_(last, I32(31)))
-        place = b.mul(b.select(is_within, asked, lane), I32(SLOT_BYTES))
-        found = b.load(self._pointer(b.add(slots, b.zext(place, I64)), I32), typ=I32)
+        low = b.and_(lane, segment)
+        last = b.and_(b.or_(low, b.and_(bounds, b.not_(segment))), I32(31))
+        step = b.and_(self._read(by, "b32"), I32(31))
+        asked = {
+            "up": lambda: b.sub(lane, step),
+            "down": lambda: b.add(lane, step),
+            "bfly": lambda: b.xor(lane, step),
+            "idx": lambda: b.or_(low, b.and_(step, b.not_(segment))),
+        }[mode]()
+        is_within = b.icmp_signed(">=" if mode == "up" else "<=", asked, last)
+        found = b.trunc(self._taken(slots, b.select(is_within, asked, lane)), I32)
         register, *predicate = target.split("|")
         self._write(register, found, "b32")
         for name in predicate:
             self._write(name, is_within, "pred")
+
+    def _vote(self, code: Instruction) -> None:
+        """Whether a predicate holds in all, any, or all or none of the group's lanes; or where."""
+        target, predicate, mask = code.operands
+        given = self._read(predicate.removeprefix("!"), "pred")
+        b = self._b
+        given = b.xor(given, BOOL(1)) if predicate.startswith("!") else given
+        slots = self._give(code, self._mask(mask), [given])
+        held = self._lanes_with(slots, I64(1))
+        is_all = b.icmp_unsigned("==", held, self._group())
+        is_any = b.icmp_unsigned("!=", held, I32(0))
+        match code.opcode:
+            case ("vote", "sync", "ballot", "b32"):
+                self._write(target, held, "b32")
+            case ("vote", "sync", "all", "pred"):
+                self._write(target, is_all, "pred")
+            case ("vote", "sync", "any", "pred"):
+                self._write(target, is_any, "pred")
+            case ("vote", "sync", "uni", "pred"):
+                self._write(target, b.or_(is_all, b.not_(is_any)), "pred")
+            case _:
+                raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+
+    def _match(self, code: Instruction) -> None:
+        """The lanes of the group that have the same value; of `all`, 0 unless these are all."""
+        target, value, mask = code.operands
+        match code.opcode:
+            case ("match", "any" | "all" as kind, "sync", "b32" | "b64" as size):
+                given = self._read(value, size)
+            case _:
+                raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+        slots, b = self._give(code, self._mask(mask), [given]), self._b
+        found = self._lanes_with(slots, self._taken(slots, b.and_(self._thread, I32(31))))
+        if kind == "all":
+            is_all = b.icmp_unsigned("==", found, self._group())
+            found = b.select(is_all, found, I32(0))
+        register, *predicate = target.split("|")
+        self._write(register, found, "b32")
+        for name in predicate:
+            self._write(name, is_all, "pred")
 
     def _tensor_sum(self) -> ir.Function:
         """c + sum over k of A[row + 8 part, k] B[k, column], from the slots of a warp.
@@ -387,6 +488,8 @@ class _Translator:
         if operand in SPECIAL:
             address = self._b.add(self._special, I64(8 * SPECIAL[operand]))
             value = self._b.load(self._pointer(address, I32), typ=I32)
+        elif operand in LANES:
+            value = LANES[operand](self._b, self._b.and_(self._thread, I32(31)))
         elif operand in self._registers:
             stored = llvm_type(self._kernel.registers[operand])
             value = self._b.load(self._registers[operand], typ=stored)
@@ -475,22 +578,23 @@ class _Translator:
             elif modifier not in ("nc", "volatile", "relaxed", "gpu", "cta"):
                 raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
         where, registers = code.operands if name == "st" else reversed(code.operands)
-        address = self._address(where, space)
-        size = size_of(kind)
-        if space == "param":
-            if name == "st":
-                raise UnknownPtx(str(code))
-        else:
-            self._check(address, n * size, space, checks.WRITE if name == "st" else checks.READ)
-        vector = elements(registers)
-        if len(vector) != n:
+        address, vector = self._address(where, space), elements(registers)
+        if len(vector) != n or (name == "st" and space == "param"):
             raise UnknownPtx(str(code))
-        for k, register in enumerate(vector):
-            pointer = self._pointer(self._b.add(address, I64(k * size)), llvm_type(kind))
-            if name == "st":
-                self._b.store(self._read(register, kind), pointer)
-            else:
-                self._write(register, self._b.load(pointer, typ=llvm_type(kind)), kind)
+        pointers = [
+            self._pointer(self._b.add(address, I64(k * size_of(kind))), llvm_type(kind))
+            for k in range(n)
+        ]
+        if name == "st":
+            values = [self._read(register, kind) for register in vector]
+            self._check_write(address, space, kind, pointers, values)
+            for pointer, value in zip(pointers, values, strict=True):
+                self._b.store(value, pointer)
+            return
+        if space != "param":
+            self._check(address, n * size_of(kind), space, checks.READ)
+        for pointer, register in zip(pointers, vector, strict=True):
+            self._write(register, self._b.load(pointer, typ=llvm_type(kind)), kind)
 
     def _atomic(self, code: Instruction) -> None:
         """A read and a write that no other thread comes between: here none can."""
@@ -566,6 +670,37 @@ class _Translator:
         access = self._access(size, kind, checks.SPACES[space])
         arguments = (self._context, self._frame, address, self._thread, I32(self._place))
         self._fail_if(self._b.call(access, arguments))
+
+    def _check_write(
+        self,
+        address: ir.Value,
+        space: str,
+        kind: str,
+        pointers: list[ir.Value],
+        values: list[ir.Value],
+    ) -> None:
+        """As `_check`, of a write; a race with a write of the same values is only noted."""
+        b, size = self._b, len(values) * size_of(kind)
+        arguments = self._context, self._frame, address, self._thread, I32(self._place)
+        found = b.call(self._access(size, checks.WRITE, checks.SPACES[space]), arguments)
+        good, compare, same = (self._function.append_basic_block() for _ in range(3))
+        suspect = self._function.append_basic_block()
+        b.cbranch(b.icmp_signed("==", found, I32(checks.NO_FAULT)), good, suspect)
+        b.position_at_end(suspect)
+        is_race = b.or_(*(b.icmp_signed("==", found, I32(one)) for one in RACES))
+        b.cbranch(is_race, compare, self._failed)
+        b.position_at_end(compare)
+        is_same = BOOL(1)
+        for pointer, value in zip(pointers, values, strict=True):
+            bits = ir.IntType(8 * size_of(kind))
+            there = b.load(b.bitcast(pointer, bits.as_pointer()), typ=bits)
+            new = value if isinstance(value.type, ir.IntType) else b.bitcast(value, bits)
+            is_same = b.and_(is_same, b.icmp_unsigned("==", there, resize(b, new, bits, False)))
+        b.cbranch(is_same, same, self._failed)
+        b.position_at_end(same)
+        b.call(self._access(size, checks.SAME, checks.SPACES[space]), arguments)
+        b.branch(good)
+        b.position_at_end(good)
 
     def _fail_if(self, found: ir.Value) -> None:
         """End the thread if a check found a fault."""
