@@ -4,24 +4,19 @@ CUDA's compilers generate the machine code: no GPU and no driver are needed. For
 compute capability (7.5 Turing, 8.0 Ampere, 9.0 Hopper, 10.0 Blackwell) the table has the registers
 per thread, the shared memory per block, and the bytes of stack and of spilled registers per thread.
 The last two should be 0, because both are in slow memory. (draw_matrices has a stack for the sines
-of huge angles, which never occur.) Below the table are the bank conflicts of delta_partial. Results
-go to stdout, progress to stderr.
+of huge angles, which never occur.) The table goes to stdout, progress to stderr.
 """
 
 from collections.abc import Collection
 
-import numpy as np
-
-from cuda_on_cpu import CompiledKernel, accesses, compile_kernel, missing_toolkit
-from cuda_on_cpu.access_stats import words_per_bank
+from cuda_on_cpu import CompiledKernel, compile_kernel, missing_toolkit
 from deepbig_runtime.compiled_cache import FOLDER
 from deepbig_runtime.errors import Problem, tell
-from experiments.benchmarks.executor import SIGNATURES, execute, new_executor
+from experiments.benchmarks.executor import SIGNATURES
 from experiments.drawing import traces, tracing
 from experiments.training import cli
 from experiments.training.formatting import markdown_table
 from mlp_gpu import tensor_cores
-from mlp_gpu.kernels import backward
 
 COMPUTE_CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
 
@@ -52,29 +47,6 @@ def table(compiled: Collection[CompiledKernel]) -> list[dict[str, str]]:
     ]
 
 
-def conflict_sentence() -> str:
-    """How often warps of delta_partial go over shared memory, as executed on a small layer."""
-    n_in, n_out = 2 * backward.PATCH - 1, 2 * backward.PATCH
-    shapes = (
-        (n_in,),
-        backward.partial_shape((n_in + 1, n_out)),
-        (n_in + 1, n_out),
-        (n_out,),
-        (n_in,),
-    )
-    launch, _ = backward.propagate_back(*(np.ones(shape, np.float32) for shape in shapes))
-    found = accesses(execute(new_executor(COMPUTE_CAPABILITIES[0], traced=True), launch))
-    write, read = found["shared", "write"], found["shared", "read"]
-    tight = words_per_bank(range(0, backward.PATCH**2, backward.PATCH))
-    return (
-        "Bank conflicts of delta_partial, as executed: its warps write shared memory "
-        f"{write.warps} times in {write.passes} passes and read it {read.warps} times in "
-        f"{read.passes} passes, where as many passes as times mean no conflict; with rows of "
-        f"{backward.PATCH} words instead of {backward.STRIDE} each read of a row of the patch "
-        f"would take {tight} passes."
-    )
-
-
 def main(argv: list[str] | None = None) -> None:
     parser = cli.Parser("kernels", __doc__)
     parser.add_argument(
@@ -91,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
         tracing.write_traces()
         print(f"written to {traces.PATH}")
         return
-    print(f"{markdown_table(table(compile_all()))}\n\n{conflict_sentence()}")
+    print(markdown_table(table(compile_all())))
 
 
 if __name__ == "__main__":

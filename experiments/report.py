@@ -1,6 +1,6 @@
 """One page: your runs beside our records and the papers, then the tables of all records.
 
-Writes one HTML file that holds its pictures and needs no network. Each number links to its source.
+Writes one HTML file that holds its pictures and needs no network. Below a table stand its sources.
 Files that cannot be read are named, on the page and on stderr.
 """
 

@@ -17,13 +17,14 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
-from deepbig_runtime.errors import Interrupted, Problem, signals
+from deepbig_runtime.errors import Interrupted, Problem
 from deepbig_runtime.files import FileFault
 from experiments.training import cli, store
 from experiments.training.formatting import duration, plural
@@ -32,7 +33,9 @@ from experiments.training.store import Run
 HEADINGS = ["run", "epoch", "valid", "test", "TEfBV", "rate", "left", "state"]
 MIN_NAME_WIDTH = 8  # columns
 MIN_STATE_WIDTH = 16  # columns; names are cut before states become narrower
-MIN_SILENT_SECONDS, MIN_SILENT_EPOCHS = 60, 3  # without a new epoch; epochs of mean length
+SECONDS = 2  # between two drawings
+RECENT = 9  # epochs, of whose times the median counts
+MIN_SILENT_SECONDS, MIN_SILENT_EPOCHS = 60, 3  # without a new epoch
 HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
@@ -51,39 +54,16 @@ class Snapshot:
     fault: str = ""
 
 
-class RunScanner:
-    """Finds run files, and reads those that have changed since the last scan."""
+def scan(paths: list[Path], before: Mapping[Path, Snapshot]) -> dict[Path, Snapshot]:
+    """The run files of `paths` and in folders among these; those that have changed are read.
 
-    def __init__(self, paths: list[Path]):
-        """paths: run files, and folders that each scan searches anew.
-
-        Raises Problem if a path is not there.
-        """
-        for path in paths:
-            if not os.path.exists(path):  # Path.exists raises where a folder is closed
-                raise Problem(
-                    f"there is no {path}: name run files or folders of them, or train one with "
-                    "'make table1'"
-                )
-        self._folders = [path for path in paths if path.is_dir()]
-        self._root = paths[0] if paths == self._folders and len(paths) == 1 else None
-        files = [path for path in paths if path not in self._folders]
-        self._snapshots: dict[Path, Snapshot | None] = dict.fromkeys(files)
-
-    def scan(self) -> dict[str, Snapshot]:
-        """All run files by their names, also files that were found before and are gone.
-
-        A name is the path without .h5. If one folder alone is scanned, the path starts there.
-        """
-        for folder in self._folders:
-            with contextlib.suppress(OSError):  # a folder in it was deleted just now
-                self._snapshots = dict.fromkeys(store.run_files(folder)) | self._snapshots
-        found = {path: _read(path, before) for path, before in self._snapshots.items()}
-        self._snapshots |= found
-        return {
-            str(path.relative_to(self._root) if self._root else path).removesuffix(".h5"): snapshot
-            for path, snapshot in found.items()
-        }
+    before: what the last scan found, also files that are gone by now.
+    """
+    found: dict[Path, None] = dict.fromkeys(before)
+    for path in paths:
+        with contextlib.suppress(OSError):  # a folder was deleted just now
+            found |= dict.fromkeys(store.run_files(path) if path.is_dir() else [path])
+    return {path: _read(path, before.get(path)) for path in found}
 
 
 def _read(path: Path, before: Snapshot | None) -> Snapshot:
@@ -104,37 +84,24 @@ def _read(path: Path, before: Snapshot | None) -> Snapshot:
     return Snapshot(stamp, found.st_mtime, run)
 
 
-def mean_epoch(run: Run, written: float) -> float:
-    """The mean time, in seconds, of the epochs that the latest process of a run has done.
-
-    written: when the run file was written, seconds since 1970. The process has done as many epochs
-    as fit between its start and that time.
-    """
-    seconds = written - datetime.fromisoformat(run.provenance[-1].start).timestamp()
-    epochs = np.array(run.epoch_seconds[::-1])  # the last one first
-    n = max(1, np.count_nonzero(np.cumsum(epochs) <= seconds))
-    return float(epochs[:n].mean())
-
-
-def describe(name: str, snapshot: Snapshot, now: float) -> list[str]:
+def describe(path: Path, snapshot: Snapshot, now: float) -> list[str]:
     """A row of the table: the cells of a run under HEADINGS. now: seconds since 1970."""
-    name = _printable(name)
-    run = snapshot.run
+    name, run = _printable(str(path).removesuffix(".h5")), snapshot.run
     if run is None:
         return [name, *["-"] * 6, _printable(snapshot.fault)]
     config, metrics, last = run.config, run.metrics, run.provenance[-1]
     n_test = config.data.n_test
-    mean, age = mean_epoch(run, snapshot.written), max(now - snapshot.written, 0.0)
+    epoch, age = median(run.epoch_seconds[-RECENT:]), max(now - snapshot.written, 0.0)
     left = "-"
     if run.finished:
         state = "finished"
     elif last.end:
         state = f"stopped: {last.why}"
-    elif age > max(MIN_SILENT_SECONDS, MIN_SILENT_EPOCHS * mean):
-        state = f"silent {_short(age)}"
+    elif age > max(MIN_SILENT_SECONDS, MIN_SILENT_EPOCHS * epoch):
+        state = f"silent {duration(age)}"
     else:
         state = "training"
-        left = _short(max((config.epochs - run.epochs) * mean - age, 0.0))
+        left = duration(max((config.epochs - run.epochs) * epoch - age, 0.0))
     return [
         name,
         f"{run.epochs}/{config.epochs}",
@@ -152,54 +119,41 @@ def _printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def _short(seconds: float) -> str:
-    return duration(seconds).replace(" days, ", "d ").replace(" day, ", "d ")
-
-
-def describe_all(snapshots: dict[str, Snapshot], now: float) -> list[list[str]]:
+def describe_all(snapshots: Mapping[Path, Snapshot], now: float) -> list[list[str]]:
     """The rows of all runs: the newest first, then those that cannot be read, then the finished.
 
     now: seconds since 1970.
     """
-    runs = {name: snapshots[name].run for name in sorted(snapshots)}
-    starts = {name: run.provenance[-1].start if run else "" for name, run in runs.items()}
-    finished = {name: run is not None and run.finished for name, run in runs.items()}
-    names = sorted(runs, key=lambda name: starts[name], reverse=True)
-    names.sort(key=lambda name: finished[name])
-    return [describe(name, snapshots[name], now) for name in names]
+
+    def order(path: Path) -> tuple[bool, str]:
+        run = snapshots[path].run
+        return run is None or not run.finished, run.provenance[-1].start if run else ""
+
+    paths = sorted(sorted(snapshots), key=order, reverse=True)
+    return [describe(path, snapshots[path], now) for path in paths]
 
 
 def table(rows: list[list[str]], width: int, height: int | None = None) -> list[str]:
     """The lines of the table, none wider than `width` columns, and at most `height` if given.
 
-    Names that do not fit lose their folder, then their middle. States lose their end. If there are
-    too few lines, the last line says how many runs are not shown.
+    Names that do not fit lose their begin, states their end. If there are too few lines, the last
+    line says how many runs are not shown.
     """
     training = sum(row[-1] == "training" for row in rows)
-    lines = [
-        f"{training} of {plural(len(rows), 'run')} training; errors in %, rate in images/s",
-        *_align([HEADINGS, *rows], width),
+    longest_name, *widths, longest_state = [
+        max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)
     ]
+    others = sum(widths) + len(widths) + 1 + min(longest_state, MIN_STATE_WIDTH)
+    name_width = min(longest_name, max(width - others, MIN_NAME_WIDTH))
+    lines = [f"{training} of {plural(len(rows), 'run')} training; errors in %, rate in images/s"]
+    for name, *values, state in (HEADINGS, *rows):
+        name = name if len(name) <= name_width else f"~{name[1 - name_width :]}"
+        aligned = [value.rjust(wide) for value, wide in zip(values, widths, strict=True)]
+        lines.append(" ".join([name.ljust(name_width), *aligned, state]))
     if height is not None and len(lines) > height:
         hidden = len(rows) - max(height - 3, 0)
         lines = [*lines[: height - 1], f"and {hidden} more"]
     return [line if len(line) <= width else line[: width - 1] + "~" for line in lines]
-
-
-def _align(cells: list[list[str]], width: int) -> list[str]:
-    """The lines of the table. Only names are cut, to leave states their minimal width."""
-    longest_name, *widths, longest_state = [max(map(len, c)) for c in zip(*cells, strict=True)]
-    others = sum(widths) + len(widths) + 1 + min(longest_state, MIN_STATE_WIDTH)
-    name_width = min(longest_name, max(width - others, MIN_NAME_WIDTH))
-    lines = []
-    for name, *values, state in cells:
-        if len(name) > name_width:
-            name = name.rpartition("/")[2]
-        if len(name) > name_width:
-            name = f"{name[: name_width // 2]}~{name[len(name) - (name_width - 1) // 2 :]}"
-        aligned = [value.rjust(wide) for value, wide in zip(values, widths, strict=True)]
-        lines.append(" ".join([name.ljust(name_width), *aligned, state]))
-    return lines
 
 
 def draw(rows: list[list[str]]) -> str:
@@ -220,21 +174,19 @@ def main(argv: list[str] | None = None) -> None:
         help="run files, and folders to search for them (default: $RUNS_DIR, or else runs)",
     )
     parser.add_argument(
-        "--interval",
-        type=cli.number(0.1, 3600),
-        default=2,
-        metavar="SECONDS",
-        help="time between two drawings (default: %(default)s)",
-    )
-    parser.add_argument(
         "--once",
         action="store_true",
         help="print the table once, also on a terminal",
     )
     arguments = parser.parse_args(argv)
-    scanner = RunScanner(store.without_weights(arguments.paths))
-    snapshots = scanner.scan()
-    if not snapshots:
+    paths = store.without_weights(arguments.paths)
+    for path in paths:
+        if not os.path.exists(path):  # Path.exists raises where a folder is closed
+            raise Problem(
+                f"there is no {path}: name run files or folders of them, or train one with "
+                "'make table1'"
+            )
+    if not (snapshots := scan(paths, {})):
         raise Problem(
             f"there is no run in {', '.join(map(str, arguments.paths))}: train one with "
             "'make table1', or name another folder"
@@ -245,9 +197,9 @@ def main(argv: list[str] | None = None) -> None:
         return
     try:
         while True:
-            with signals.held():  # a signal waits until the table is whole
-                print(draw(describe_all(scanner.scan(), time.time())), end="", flush=True)
-            time.sleep(arguments.interval)
+            snapshots = scan(paths, snapshots)
+            print(draw(describe_all(snapshots, time.time())), end="", flush=True)
+            time.sleep(SECONDS)
     except Interrupted as interrupted:
         if interrupted.signum != signal.SIGINT:
             raise

@@ -15,6 +15,7 @@ Evaluation takes thousands of images at once through one layer after another.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +72,15 @@ class OnlineCudaEngine(ABC):
         # Images of the epoch: our own array, or one that `train` was given.
         self.images: DeviceArray = None
         self._graphs: dict[tuple, gpu.Graph] = {}  # by where the images are
+
+    @property
+    def images_per_tick(self) -> int:
+        """Images between two calls of `tick`."""
+        return IMAGES_PER_TICK
+
+    @abstractmethod
+    def set_network(self, network: Any) -> None:
+        """Take a copy of a network of the subclass's kind."""
 
     @abstractmethod
     def launches(self) -> list[Launch]:

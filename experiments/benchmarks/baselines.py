@@ -358,6 +358,10 @@ class TorchWindow:
         self._weights = [self._put(W[:, :n_out].copy()) for W, n_out in pairs]
         self._sizes = network.sizes
 
+    @property
+    def images_per_tick(self) -> int:
+        return IMAGES_PER_TICK
+
     def weights(self) -> list[np.ndarray]:
         """The current weights, a matrix (n_in + 1, n_out) per layer."""
         pairs = zip(self._weights, self._sizes, strict=False)

@@ -29,8 +29,8 @@ from experiments.benchmarks.host import attempts, training_examples
 from experiments.benchmarks.mlp_times import ETA, training_flops
 from experiments.results.rows import BenchRow
 from mlp_gpu import cuda as engine
-from mlp_gpu import engines
-from mlp_gpu.engine import SCHEDULES, WINDOW_IMAGES_PER_BLOCK, Engine
+from mlp_gpu.cuda import CudaEngine, OnlineCudaEngine
+from mlp_gpu.engine import SCHEDULES, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.kernels import backward, forward
 from mlp_gpu.kernels.backward import propagate_back
 from mlp_gpu.kernels.evaluate import evaluate
@@ -482,7 +482,7 @@ def measure_evaluation(network: Network, timer: Timer, repeats: int) -> list[Ben
 
 
 def measure_engine(
-    trainer: Engine,
+    trainer: OnlineCudaEngine,
     network: Network | ConvNetwork,
     repeats: int,
     find_work: Callable[[], Work] | None = None,
@@ -506,7 +506,7 @@ def measure_engine(
 
 
 def engine_makers(
-    make_engine: Callable[[str], Engine],
+    make_engine: Callable[[str], OnlineCudaEngine],
     network: Network | ConvNetwork,
     kernels: Sequence[Kernel],
     flops: int,
@@ -530,7 +530,7 @@ def measure_window(network: Network, repeats: int) -> list[BenchRow]:
     trainer = WindowCudaEngine(n_block)
 
     def find_work() -> Work:
-        blocks = -(-(repeats + 1) * engine.IMAGES_PER_TICK // n_block)
+        blocks = (repeats + 1) * trainer.images_per_tick // n_block
         sweeps, times = trainer.count_sweeps()
         return work_of_an_image(network.sizes, sweeps / blocks, times / sweeps, n_block)
 
@@ -544,18 +544,17 @@ def measure_window_baselines(network: Network, repeats: int) -> Iterator[BenchRo
         yield measure_engine(make(), network, repeats, name=name)
 
 
-def time_training(trainer: Engine, n_inputs: int, repeats: int) -> np.ndarray:
+def time_training(trainer: OnlineCudaEngine, n_inputs: int, repeats: int) -> np.ndarray:
     """Microseconds per image of an engine on a GPU, which has a network; float64 (repeats,).
 
     By the host's clock, from tick to tick, when the GPU is done. The first tick comes after all
     that is done once in an epoch. A short epoch before it has compiled the kernels.
     """
     images, labels = training_examples(n_inputs)
-    order = np.random.default_rng(0).integers(
-        0, len(labels), (repeats + 1) * engine.IMAGES_PER_TICK
-    )
+    n = trainer.images_per_tick
+    order = np.random.default_rng(0).integers(0, len(labels), (repeats + 1) * n)
     ticks: list[tuple[float, int]] = []
-    for part in (order[: 2 * engine.IMAGES_PER_TICK], order):
+    for part in (order[: 2 * n], order):
         ticks.clear()
         trainer.train(
             images, labels, part, ETA, lambda n, loss: ticks.append((time.perf_counter(), n))
@@ -570,7 +569,7 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchR
     """All rows of a net on the GPU."""
     timer.wake()
     kernels = list(training_kernels(network, timer.stream))
-    flops, make_engine = training_flops(network.sizes), partial(engines.make_engine, "cuda")
+    flops = training_flops(network.sizes)
 
     def measure_window_kernels() -> Iterator[BenchRow]:
         kernels = with_baselines(window_kernels(network, timer.stream))
@@ -578,7 +577,7 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchR
 
     return attempts(
         [
-            *engine_makers(make_engine, network, kernels, flops, repeats),
+            *engine_makers(CudaEngine, network, kernels, flops, repeats),
             partial(measure_window, network, repeats),
             partial(measure_empty_kernel, timer, repeats),
             partial(measure_kernels, kernels, timer, repeats),

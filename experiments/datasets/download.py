@@ -1,23 +1,16 @@
 """The files of data sets: where they are looked for, and how they are downloaded."""
 
-import io
 import os
-import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from deepbig_runtime.errors import Problem, tell
 from deepbig_runtime.files import cache_folder
 from experiments.datasets.reading import NOT_AS_EXPECTED
 
-STALE = 3600  # seconds after which half a download belongs to no running process
-MAX_BYTES = 64 * 2**20  # of a file with an unknown name, to be read all the same
-SLACK = 2**16  # bytes that a packed file may have more than its content
 TIMEOUT = 3, 20  # seconds to connect to an address of a mirror, and of silence later
 
 
@@ -28,28 +21,12 @@ class NotDownloaded(Problem):
 class File(NamedTuple):
     """A file of a data set.
 
-    names: it may have one of these, or another name; the last is its name on mirrors. check: called
-    with a path, raises OSError or one of NOT_AS_EXPECTED if that is not the file.
+    names: it has one of these; the last is its name on mirrors. check: called with the path of a
+    download, raises OSError or one of NOT_AS_EXPECTED if that is not the file.
     """
 
     names: tuple[str, ...]
     check: Callable[[Path], object]
-
-    def find(self, folder: Path, limit: int) -> Path | None:
-        """Its path in a folder: the only file with a known name, or the first that `check` accepts,
-        or the first with a known name; else None. Other names are checked up to `limit` bytes.
-        """
-        named = [folder / name for name in self.names if os.path.exists(folder / name)]
-        if len(named) == 1 and named[0].stat().st_size:
-            return named[0]
-        return next(filter(self._is, (*named, *_others(folder, limit))), (*named, None)[0])
-
-    def _is(self, path: Path) -> bool:
-        try:
-            self.check(path)
-        except (OSError, *NOT_AS_EXPECTED):
-            return False
-        return True
 
 
 class Files(NamedTuple):
@@ -57,13 +34,12 @@ class Files(NamedTuple):
 
     name: of the data set; the folder of its files in ./data and in the cache folder, and an
     environment variable for another folder, are named after it. form: all files in a few words.
-    mirrors: addresses to download them from. limit: the most bytes that one of them may have.
+    mirrors: addresses to download them from.
     """
 
     name: str
     form: str
     mirrors: Sequence[str]
-    limit: int
     files: Sequence[File]
 
     @property
@@ -98,8 +74,7 @@ def find(files: Files, data_dir: str | os.PathLike | None) -> list[Path]:
     if named := os.environ.get(files.variable):
         if paths := _paths(files, Path(named)):
             return paths
-        note = f"note: ${files.variable} ({named}) holds no {files.name}; looking elsewhere"
-        tell(note)
+        tell(f"note: ${files.variable} ({named}) holds no {files.name}; looking elsewhere")
     if paths := _paths(files, Path("data") / files.folder):
         return paths
     cache = _cache_folder(files)
@@ -118,24 +93,17 @@ def _cache_folder(files: Files) -> Path:
 
 def _paths(files: Files, folder: Path) -> list[Path] | None:
     """The paths of the files in `folder`, None where there is none at all."""
-    limit = min(files.limit, MAX_BYTES)
-    found = {file.names[0]: file.find(folder, limit) for file in files.files}
-    paths = [path for path in found.values() if path]
-    missing = [name for name, path in found.items() if not path]
-    if paths and missing:
+    found = {
+        file.names[0]: [folder / name for name in file.names if os.path.exists(folder / name)]
+        for file in files.files
+    }
+    missing = [name for name, paths in found.items() if not paths]
+    if 0 < len(missing) < len(found):
         raise Problem(
             f"{folder} holds {files.name} only in part: expected its {files.form}, found no "
             f"{' and no '.join(missing)}; add the missing files"
         )
-    return paths or None
-
-
-def _others(folder: Path, limit: int) -> list[Path]:
-    """The regular files in a folder that have from 1 to `limit` bytes."""
-    with suppress(OSError):  # it is missing or closed
-        paths = sorted(path for path in folder.iterdir() if path.is_file())
-        return [path for path in paths if 0 < path.stat().st_size <= limit]
-    return []
+    return None if missing else [paths[0] for paths in found.values()]
 
 
 def _fetch(files: Files, folder: Path) -> list[Path]:
@@ -143,15 +111,11 @@ def _fetch(files: Files, folder: Path) -> list[Path]:
     reasons = []
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        for left in folder.parent.glob("download-*/"):  # by a killed process
-            latest = max(path.stat().st_mtime for path in (left, *left.rglob("*")))
-            if time.time() - latest > STALE:
-                shutil.rmtree(left)
         for mirror in files.mirrors:
             with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:
                 new = Path(temporary) / folder.name
                 new.mkdir()
-                failures = (_download(mirror, file, new, files.limit) for file in files.files)
+                failures = (_download(mirror, file, new) for file in files.files)
                 if failure := next(filter(None, failures), None):
                     reasons.append(failure)
                     continue
@@ -168,7 +132,7 @@ def _fetch(files: Files, folder: Path) -> list[Path]:
     )
 
 
-def _download(mirror: str, file: File, folder: Path, limit: int) -> str | None:
+def _download(mirror: str, file: File, folder: Path) -> str | None:
     """Write a file of a mirror into a folder; returns the reason if the mirror does not have it."""
     import pooch
     import requests  # pooch's own dependency
@@ -176,8 +140,7 @@ def _download(mirror: str, file: File, folder: Path, limit: int) -> str | None:
     url, path = f"{mirror}/{file.names[-1]}", folder / file.names[-1]
     fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT)
     try:
-        with _Limited(path, limit) as output:
-            fetch(url, output, None)
+        fetch(url, path, None)
         file.check(path)
     except requests.HTTPError as error:
         return f"{url} answered {getattr(error.response, 'status_code', error)}"
@@ -188,16 +151,3 @@ def _download(mirror: str, file: File, folder: Path, limit: int) -> str | None:
     except NOT_AS_EXPECTED as fault:
         return f"{url} sent something else ({fault})"
     return None
-
-
-class _Limited(io.BufferedWriter):
-    """A new file of at most `limit` bytes: a write beyond them raises ValueError."""
-
-    def __init__(self, path: Path, limit: int):
-        super().__init__(io.FileIO(path, "w"))
-        self._limit = limit
-
-    def write(self, content: Any) -> int:
-        if self.tell() + len(content) > self._limit:
-            raise ValueError(f"expected up to {self._limit:,} bytes, found more")
-        return super().write(content)

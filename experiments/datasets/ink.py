@@ -5,7 +5,6 @@ All else here is our guess at what people bring: dark on light or light on dark,
 paper lit from one side, large or small, drawn with a pencil or a broad pen.
 """
 
-import warnings
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from scipy import ndimage
 
 from cnn_gpu.layers import Maps
 from deepbig_runtime.errors import Problem
-from deepbig_runtime.files import open_regular
-from experiments.datasets.reading import MAX_PIXELS, PICTURES
+from experiments.datasets import reading
 
 SIDE, DIGIT_SIDE = 28, 20  # pixels of an image, and of the longest side of a digit in it
 CENTRE = 14.0  # where its centre of mass goes, in pixels from the top and from the left
@@ -58,43 +56,26 @@ def read_whole(path: Path, size: Maps) -> np.ndarray:
 
     Raises Problem, one sentence, if the file cannot be read.
     """
-    try:
-        image = Image.fromarray(_read(path).astype(np.uint8))
-    except NoDigit as reason:
-        raise Problem(f"{path}: {reason}") from None
-    image = image.convert("L" if size.n == 1 else "RGB")
+    image = Image.fromarray(_read(path).astype(np.uint8)).convert("L" if size.n == 1 else "RGB")
     return np.asarray(image.resize((size.width, size.height), Image.Resampling.BOX))
 
 
 def _read(path: Path) -> Pixels:
     """A picture's red, green and blue, float32 (height, width, 3), from 0 to 255, the right way up.
 
-    What is transparent becomes paper. Raises Problem if it cannot be read, NoDigit if too large.
+    What is transparent becomes paper. Raises Problem if it cannot be read.
     """
-    too_large = f"it is too large: expected at most {MAX_PIXELS / 1e6:g} million pixels"
-    try:
-        with open_regular(path) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(file, formats=PICTURES)
-            if image.width * image.height > MAX_PIXELS:
-                raise NoDigit(too_large)
-            image.draft("RGB", (WORK_SIDE, WORK_SIDE))  # a JPEG is decoded no larger than needed
-            upright = ImageOps.exif_transpose(image)
-            if upright.mode[0] in "IF":  # more than 8 bits
-                values = np.nan_to_num(np.asarray(upright, np.float64))
-                white = max(1, values.max())
-                if upright.mode[0] == "I":  # scanners' pictures have 8, 10, 12, ... bits of 16
-                    white = next(2**n - 1 for n in (8, 10, 12, 14, 16, 32) if white < 2**n)
-                values *= 255 / white
-                upright = Image.fromarray(values.clip(0, 255).astype(np.uint8))
-            upright = upright.convert("RGBA")
-    except Image.DecompressionBombError:
-        raise NoDigit(too_large) from None
-    except (OSError, ValueError, SyntaxError) as error:  # the last two as Pillow's readers do
-        formats = ", ".join(PICTURES)
-        reason = getattr(error, "strerror", None)
-        reason = reason or f"it is damaged, or no picture; expected one of {formats}"
-        raise Problem(f"cannot read {path}: {reason}") from None
+    with reading.picture(path, reading.picture_bytes(path)) as image:
+        image.draft("RGB", (WORK_SIDE, WORK_SIDE))  # a JPEG is decoded no larger than needed
+        upright = ImageOps.exif_transpose(image)
+        if upright.mode[0] in "IF":  # more than 8 bits
+            values = np.nan_to_num(np.asarray(upright, np.float64))
+            white = max(1, values.max())
+            if upright.mode[0] == "I":  # scanners' pictures have 8, 10, 12, ... bits of 16
+                white = next(2**n - 1 for n in (8, 10, 12, 14, 16, 32) if white < 2**n)
+            values *= 255 / white
+            upright = Image.fromarray(values.clip(0, 255).astype(np.uint8))
+        upright = upright.convert("RGBA")
     upright.thumbnail((WORK_SIDE, WORK_SIDE), Image.Resampling.BOX)
     pixels = np.asarray(upright, np.float32)
     colours, opaque = pixels[..., :3], pixels[..., 3:] / np.float32(255)

@@ -47,11 +47,12 @@ FILES = tuple(map(IdxFile, SHA256, SHAPES, SHA256.values()))
 
 def files() -> download.Files:
     """The files to look for and to download."""
-    limit = max(math.prod(file.shape) for file in FILES) + download.SLACK
-    wanted = [
-        download.File((file.name, f"{file.name}.gz"), partial(read, file=file)) for file in FILES
-    ]
-    return download.Files(MNIST, "four files, plain or .gz", MIRRORS, limit, wanted)
+    wanted = []
+    for file in FILES:
+        names = file.name, file.name.replace("-idx", ".idx")
+        packed = (f"{name}.gz" for name in reversed(names))
+        wanted.append(download.File((*names, *packed), partial(read, file=file)))
+    return download.Files(MNIST, "four files, plain or .gz", MIRRORS, wanted)
 
 
 def load(paths: list[Path]) -> Dataset:

@@ -5,7 +5,9 @@ dimensions; as many int32 sizes, but three at least; then the numbers. The `info
 and lighting, are not needed.
 """
 
+import gzip
 import hashlib
+import math
 import struct
 from dataclasses import replace
 from functools import partial
@@ -20,8 +22,6 @@ from experiments.datasets.dataset import Dataset
 
 MIRRORS = ("https://cs.nyu.edu/~ylclab/data/norb-v1.0-small",)
 N_PAIRS = 24_300  # of the training set, and of the test set
-LIMIT = N_PAIRS * 2 * 96 * 96 + download.SLACK  # bytes of a file
-PAIRS_A_BLOCK = 100  # read at once
 
 
 class MatFile(NamedTuple):
@@ -51,7 +51,7 @@ def files() -> download.Files:
     """The files to look for and to download."""
     check = partial(reading.check_digest, algorithm="md5")
     wanted = [download.File((file.name,), partial(check, expected=file.md5)) for file in FILES]
-    return download.Files("NORB", "four files, .mat.gz", MIRRORS, LIMIT, wanted)
+    return download.Files("NORB", "four files, .mat.gz", MIRRORS, wanted)
 
 
 def load(paths: list[Path]) -> Dataset:
@@ -73,7 +73,7 @@ def read(path: Path, file: MatFile) -> tuple[np.ndarray, str]:
     reading.NOT_AS_EXPECTED.
     """
     n_sizes = 1 + len(file.sizes)
-    with open_regular(path) as raw, reading.Unpacked(raw) as stream:
+    with open_regular(path) as raw, gzip.GzipFile(fileobj=raw) as stream:
         header = stream.read(8 + 4 * max(3, n_sizes))
         padded = header.ljust(8 + 4 * max(3, n_sizes), b"\0")
         magic, *sizes = struct.unpack_from(f"<I{1 + n_sizes}i", padded)
@@ -84,18 +84,14 @@ def read(path: Path, file: MatFile) -> tuple[np.ndarray, str]:
                 f"expected a header of {', '.join(map(str, expected))} ({file.dtype.name}), found "
                 f"{', '.join(map(str, (hex(magic), *sizes))) if header else 'an empty file'}"
             )
-        sha256 = hashlib.sha256(header)
-        array = np.empty((n, *file.sizes[1:], *file.sizes[:1]), file.dtype)  # maps last, for nets
-        for start in range(0, n, PAIRS_A_BLOCK):
-            block = array[start : start + PAIRS_A_BLOCK]
-            content = stream.read(block.nbytes)
-            if len(content) < block.nbytes:
-                raise ValueError(f"expected {n} items, found the end of the file within them")
-            items = np.frombuffer(content, file.dtype).reshape(-1, *file.sizes)
-            block[:] = np.moveaxis(items, 1, -1) if file.sizes else items
-            sha256.update(content)
+        content = stream.read(n * math.prod(file.sizes) * file.dtype.itemsize)
+        array = np.frombuffer(content, file.dtype).reshape(n, *file.sizes)
         if stream.read(1):
             raise ValueError(f"expected {n} items, found more")
     if n == N_PAIRS:
         reading.check_digest(path, "md5", file.md5)
+    if file.sizes:  # maps last, for nets
+        array = np.ascontiguousarray(np.moveaxis(array, 1, -1))
+    sha256 = hashlib.sha256(header)
+    sha256.update(content)
     return array, sha256.hexdigest()

@@ -1,10 +1,8 @@
 """Data of your own: a folder of four IDX files, or of pictures in train/CLASS/ and test/CLASS/."""
 
 import hashlib
-import io
 import os
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,7 +23,6 @@ from mlp_gpu import random
 
 MOST_CLASSES = 256
 MOST_BYTES = 2**32  # of all images of a file, or of a folder of pictures
-MOST_PICTURE_BYTES = 64_000_000  # of a picture's file
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif", ".bmp", ".ppm", ".pgm")
 IDX_NAME = re.compile(
     r"(?:emnist-(?P<set>[a-z]+)-)?(?P<part>train|t10k|test)-"
@@ -87,6 +84,27 @@ def _dataset(
 
 
 def _load_idx(folder: Path) -> Dataset:
+    paths = _find_idx(folder)
+    arrays = []
+    for path, n_dimensions in zip(paths, (3, 1, 3, 1), strict=True):
+        with reading.refused(path):
+            arrays.append(reading.read_idx(path, n_dimensions, MOST_BYTES))
+    if _is_mnist(arrays):
+        return mnist.load(paths)
+    _require_fitting(paths, arrays)
+    train_images, train_labels, test_images, test_labels = arrays
+    occurring = np.unique(train_labels)
+    train, test = (
+        np.searchsorted(occurring, part).astype(np.uint8) for part in (train_labels, test_labels)
+    )
+    digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
+    sha256 = hashlib.sha256("".join(digests).encode()).hexdigest()
+    names = list(map(str, occurring))
+    return _dataset(folder, (train_images, train, test_images, test), names, sha256)
+
+
+def _find_idx(folder: Path) -> list[Path]:
+    """The four files: training images, their labels, test images, their labels."""
     found: dict[tuple[str, str], list[Path]] = {}
     sets = set()
     for path in sorted(folder.iterdir()):
@@ -95,8 +113,7 @@ def _load_idx(folder: Path) -> Dataset:
             found.setdefault((part, match["kind"][:6]), []).append(path)
             sets.add(match["set"])
     wanted = [(part, kind) for part in ("train", "test") for kind in ("images", "labels")]
-    missing = [" ".join(key) for key in wanted if key not in found]
-    if missing:
+    if missing := [" ".join(key) for key in wanted if key not in found]:
         some = f"no {' and no '.join(missing)}" if found else "none of them"
         raise Problem(f"--data {folder}: {EXPECTED}; found {some}")
     if twice := next((paths for paths in found.values() if len(paths) > 1), None):
@@ -104,16 +121,13 @@ def _load_idx(folder: Path) -> Dataset:
             f"{folder} holds both {twice[0].name} and {twice[1].name}; put each set into a folder "
             "of its own"
         )
-    paths = [found[key][0] for key in wanted]
-    arrays = []
-    for path, n_dimensions in zip(paths, (3, 1, 3, 1), strict=True):
-        with reading.refused(path):
-            arrays.append(reading.read_idx(path, n_dimensions, MOST_BYTES))
-    digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
-    if _is_mnist(arrays):
-        return mnist.load(paths)
     if sets != {None}:
         tell(f"note: images of EMNIST lie transposed, and stay so: {folder}")
+    return [found[key][0] for key in wanted]
+
+
+def _require_fitting(paths: Sequence[Path], arrays: Sequence[np.ndarray]) -> None:
+    """Raise Problem unless images and labels of the four files fit together."""
     train_images, train_labels, test_images, test_labels = arrays
     for i in (0, 2):
         if len(arrays[i]) != len(arrays[i + 1]):
@@ -121,30 +135,22 @@ def _load_idx(folder: Path) -> Dataset:
                 f"{paths[i + 1]} has {len(arrays[i + 1])} labels; expected {len(arrays[i])}, one "
                 f"for each image of {paths[i]}"
             )
-    if train_images.shape[1:] != test_images.shape[1:]:
-        sizes = ["x".join(map(str, images.shape[2:0:-1])) for images in (train_images, test_images)]
+    (height, width), shape = train_images.shape[1:], test_images.shape[1:]
+    if shape != (height, width):
         raise Problem(
-            f"images of {paths[2]} are {sizes[1]} pixels; expected {sizes[0]} as in {paths[0]}"
+            f"images of {paths[2]} are {shape[1]}x{shape[0]} pixels; expected {width}x{height} as "
+            f"in {paths[0]}"
         )
-    height, width = train_images.shape[1:]
     if height != width or not SMALLEST <= width <= LARGEST:
         raise Problem(
-            f"{folder}: images are {width}x{height} pixels; expected squares of {SMALLEST} to "
+            f"images of {paths[0]} are {width}x{height} pixels; expected squares of {SMALLEST} to "
             f"{LARGEST} pixels"
         )
-    occurring = np.unique(train_labels)
-    if unknown := set(np.unique(test_labels)) - set(occurring):
+    if unknown := set(np.unique(test_labels)) - set(np.unique(train_labels)):
         raise Problem(
             f"{paths[3]} has the label {min(unknown)}, which no training image has; expected the "
             "same classes for training and testing"
         )
-    labels = (
-        np.searchsorted(occurring, part).astype(np.uint8) for part in (train_labels, test_labels)
-    )
-    train, test = labels
-    names = list(map(str, occurring))
-    sha256 = hashlib.sha256("".join(digests).encode()).hexdigest()
-    return _dataset(folder, (train_images, train, test_images, test), names, sha256)
 
 
 def _is_mnist(arrays: Sequence[np.ndarray]) -> bool:
@@ -280,7 +286,8 @@ def _decoded(
     """Each picture's pixels, uint8 (side, side) or (side, side, 3). Updates the checksum."""
     total = 0
     for name in names:
-        picture, pixels = _read(folder / name, size)
+        picture = reading.picture_bytes(folder / name)
+        pixels = _decode(folder / name, picture, size)
         content.update(f"{name}\0{len(picture)}\n".encode() + picture)
         yield pixels
         total += 3 * len(pixels) ** 2
@@ -293,48 +300,26 @@ def read_scaled(path: Path, size: int, n_maps: int) -> np.ndarray:
 
     Raises Problem, one sentence, if it cannot be read.
     """
-    try:
-        image = Image.fromarray(_read(path, size)[1])
-    except OSError as error:
-        raise Problem(f"cannot read {path}: {error.strerror}") from None
+    image = Image.fromarray(_decode(path, reading.picture_bytes(path), size))
     return np.asarray(image.convert("L" if n_maps == 1 else "RGB"))
 
 
-def _read(path: Path, size: int | None) -> tuple[bytes, np.ndarray]:
-    """A picture's file and its pixels, uint8 (side, side) or (side, side, 3).
+def _decode(path: Path, content: bytes, size: int | None) -> np.ndarray:
+    """The pixels of a picture, uint8 (side, side) or (side, side, 3).
 
-    size: the side that it is scaled to; None: it must be a square. Raises Problem for a picture
-    that is not as it should be, OSError if it cannot be read.
+    content: of its file. size: the side that it is scaled to; None: it must be a square.
     """
-    with files.open_regular(path) as file:
-        picture = file.read(MOST_PICTURE_BYTES + 1)
-    if len(picture) > MOST_PICTURE_BYTES:
-        raise Problem(f"{path} is too large: expected at most {MOST_PICTURE_BYTES:,} bytes")
-    try:
-        with (
-            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
-            Image.open(io.BytesIO(picture), formats=reading.PICTURES) as image,
-        ):
-            width, height = image.size
-            if image.mode == "F":
-                raise Problem(f"{path} has pixels of floats; expected 8 or 16 bits")
-            if not size and (width != height or not SMALLEST <= width <= LARGEST):
-                raise Problem(
-                    f"{path} is {width}x{height} pixels; expected squares of {SMALLEST} to "
-                    f"{LARGEST} pixels, or --size N, which scales pictures to NxN"
-                )
-            if width * height > reading.MAX_PIXELS:
-                raise Image.DecompressionBombError
-            return picture, _scaled(_pixels(image), size) if size else _pixels(image)
-    except Image.DecompressionBombError:
-        raise Problem(
-            f"{path} is too large: expected at most {reading.MAX_PIXELS / 1e6:g} million pixels"
-        ) from None
-    except (OSError, SyntaxError, ValueError):
-        raise Problem(
-            f"cannot read {path}: it is damaged, or no picture; expected one of "
-            f"{', '.join(reading.PICTURES)}"
-        ) from None
+    with reading.picture(path, content) as image:
+        width, height = image.size
+        if image.mode == "F":
+            raise Problem(f"{path} has pixels of floats; expected 8 or 16 bits")
+        if not size and (width != height or not SMALLEST <= width <= LARGEST):
+            raise Problem(
+                f"{path} is {width}x{height} pixels; expected squares of {SMALLEST} to "
+                f"{LARGEST} pixels, or --size N, which scales pictures to NxN"
+            )
+        pixels = _pixels(image)
+    return _scaled(pixels, size) if size else pixels
 
 
 def _scaled(pixels: np.ndarray, size: int) -> np.ndarray:

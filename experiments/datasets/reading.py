@@ -1,67 +1,77 @@
-"""Reading the files of data sets, which are untrusted input: in bounded time and memory."""
+"""Reading the files of data sets, which are untrusted input, in bounded memory."""
 
 import gzip
 import hashlib
+import io
 import struct
 import tarfile
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TypeVar
 
 import numpy as np
+from PIL import Image
 
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import open_regular
 from experiments.datasets.dataset import KINDS, Dataset
 
-SMALL = 16  # bytes
-MAX_SMALL_READS = 100_000
 # Formats of pictures. Not all that Pillow knows: for some it starts other programs.
 PICTURES = "PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP", "PPM"
+MOST_PICTURE_BYTES = 64_000_000  # of a picture's file
 MAX_PIXELS = 80_000_000  # Pillow warns of more than 89 million, and opens none of 179 million
 NOT_AS_EXPECTED = ValueError, EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError
 
 T = TypeVar("T")
 
 
-class _FewHeaders:
-    """The bytes of a gzip file, for gzip.GzipFile.
-
-    It reads the names in headers byte by byte, which takes seconds for a name of some megabytes.
-    So there is a limit to small reads.
-    """
-
-    def __init__(self, packed: BinaryIO):
-        self._packed = packed
-        self._small_reads = 0
-
-    def read(self, size: int = -1) -> bytes:
-        self._small_reads += 0 <= size < SMALL
-        if self._small_reads > MAX_SMALL_READS:
-            raise ValueError("expected gzip headers of some bytes, found longer ones")
-        return self._packed.read(size)
-
-    def seek(self, offset: int, whence: int = 0) -> Any:
-        return self._packed.seek(offset, whence)
-
-
-class Unpacked(gzip.GzipFile):
-    """The content of an open gzip file. Headers that would take seconds raise ValueError."""
-
-    def __init__(self, packed: BinaryIO):
-        super().__init__(fileobj=_FewHeaders(packed), mode="rb")
-
-
-def unpacked(raw: BufferedReader) -> gzip.GzipFile | BufferedReader:
+def unpacked(raw: io.BufferedReader) -> gzip.GzipFile | io.BufferedReader:
     """The content of an open file, packed by gzip or plain.
 
     By content, not by name: some programs unpack a .gz and leave its name.
     """
-    return Unpacked(raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
+    return gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
+
+
+def picture_bytes(path: Path) -> bytes:
+    """The content of a picture's file. Raises Problem if it cannot be read or is too large."""
+    try:
+        with open_regular(path) as file:
+            content = file.read(MOST_PICTURE_BYTES + 1)
+    except OSError as error:
+        raise Problem(f"cannot read {path}: {error.strerror}") from None
+    if len(content) > MOST_PICTURE_BYTES:
+        raise Problem(f"{path} is too large: expected at most {MOST_PICTURE_BYTES:,} bytes")
+    return content
+
+
+@contextmanager
+def picture(path: Path, content: bytes) -> Iterator[Image.Image]:
+    """The picture in the content of a file.
+
+    Raises Problem, also for errors in the body, if it is none, damaged or too large.
+    """
+    try:
+        with (
+            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
+            Image.open(io.BytesIO(content), formats=PICTURES) as image,
+        ):
+            if image.width * image.height > MAX_PIXELS:
+                raise Image.DecompressionBombError
+            yield image
+    except Image.DecompressionBombError:
+        raise Problem(
+            f"{path} is too large: expected at most {MAX_PIXELS / 1e6:g} million pixels"
+        ) from None
+    except (OSError, SyntaxError, ValueError):  # as Pillow's readers raise them
+        raise Problem(
+            f"cannot read {path}: it is damaged, or no picture; expected one of "
+            f"{', '.join(PICTURES)}"
+        ) from None
 
 
 @contextmanager

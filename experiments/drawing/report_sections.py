@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from deepbig_runtime.errors import Problem
-from experiments.benchmarks import columns as timing_columns
 from experiments.datasets import data
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, is_mnist
 from experiments.drawing import error_plots, run_plots
@@ -23,7 +22,6 @@ from experiments.results.comparisons import (
 )
 from experiments.results.records import folder_of, read_results
 from experiments.results.rows import CommitteeRow
-from experiments.results.tables import bench_source
 from experiments.training import provenance, store
 from experiments.training.formatting import plural, printable
 from experiments.training.store import Run
@@ -33,7 +31,7 @@ INTRODUCTION = (
     "Plain multi-layer perceptrons and convolutional nets, trained by on-line back-propagation on "
     "deformed digits, after Cireşan, Meier, Gambardella, Masci and Schmidhuber (2010 to 2012). "
     "Runs are the run files that were found; records are results of trainings, kept in results/. "
-    "A number in brackets leads to the source of the numbers or the picture beside it."
+    "Below each table stands where its numbers come from."
 )
 NOT_MNIST = (
     "These are the 1,797 small digits of scikit-learn's load_digits. Their figures have nothing to "
@@ -62,12 +60,6 @@ ERROR_COLUMNS = (
 FIRST = "MNIST", "load_digits"  # data sets
 OWN_DATA = ", data of your own"
 SMALL_P = 1e-9  # smaller ones are not printed
-BENCH_TITLES = {  # by the part of results/README.md
-    "bench": "Engines and baselines",
-    "cnn-bench": "Convolutional nets and baselines",
-    "deformation": "The deformation",
-    "kernels": "The kernels",
-}
 
 
 def state(run: Run) -> str:
@@ -143,16 +135,16 @@ class Report:
 
     def _add_comparisons(self, runs: Mapping[str, Run], name: str) -> None:
         """The table of the runs on one data set; a committee has the row of its members."""
-        rows, formed = [], find_committees(runs)
+        rows, lines, formed = [], [], find_committees(runs)
         members = {id(run) for one in formed for run in one.runs}
         for key, run in runs.items():
             if id(run) not in members:
                 record, paper = with_record(run, self.records), with_paper(run)
                 there = self.records | {key: run}
-                lines = [source(name, there[name]) for name in (key, record.record) if name]
+                lines += [source(name, there[name]) for name in (key, record.record) if name]
                 cells = tables.result_cells(tables.result_row(run))
                 named = f"{key}{state(run)}"
-                rows.append(self._own_row(named, cells["TEfBV %"], cells, record, paper, lines))
+                rows.append(_own_row(named, cells["TEfBV %"], cells, record, paper))
         for one in formed:
             own, where = committee_report.tidy_rows(one), self._where(one)
             same = {
@@ -162,33 +154,16 @@ class Report:
             }
             record, paper = committee_with_record(own[-1], same), committee_with_paper(own[-1])
             same[where] = own
-            lines = [_committee_source(at, same[at]) for at in (where, record.record) if at]
+            lines += [_committee_source(at, same[at]) for at in (where, record.record) if at]
             (cells,) = committee_report.committee_table(own)
             key = f"{one.name}, {where}{unfinished(one.runs)}"
-            rows.append(self._own_row(key, cells["error %"], cells, record, paper, lines))
+            rows.append(_own_row(key, cells["error %"], cells, record, paper))
         used = {column for row in rows for column, cell in row.items() if cell != "-"}
         counted = f"{plural(len(runs), 'run')} on {name}"
         counted += "" if RECORD_COLUMN in used else "; there is no record of such a net"
         counted += "" if PAPER_COLUMN in used else "; the papers have no figure for it"
         rows = [{column: row[column] for column in row if column in used} for row in rows]
-        self.page.table(f"{counted}.", rows)
-
-    def _own_row(
-        self,
-        name: str,
-        error: str,
-        cells: Mapping[str, str],
-        record: Comparison,
-        paper: Comparison,
-        lines: Sequence[str],
-    ) -> dict[str, str]:
-        """A run or committee, its error, and the figures that it stands beside."""
-        row = {"run": name, "error %": error, RECORD_COLUMN: record.text, PAPER_COLUMN: paper.text}
-        names = "95 % interval", "wrong", "epochs x images", "time", tables.TIME_SUM
-        row |= {name: cells.get(name, "-") for name in names}
-        for column, p in ("p, record", record.p), ("p, paper", paper.p):
-            row[column] = "-" if p is None else f"{p:.2g}" if p > SMALL_P else f"< {SMALL_P:g}"
-        return row | {"source": self.page.cite(*lines)}
+        self.page.table(f"{counted}.", rows, lines)
 
     def _where(self, one: Committee) -> str:
         """The folder that has a committee's runs."""
@@ -202,7 +177,7 @@ class Report:
         n_runs = plural(len(runs), "run")
         alt = f"Training loss, validation and test error of {n_runs} against epochs."
         figure = run_plots.plot_learning_curves(runs)
-        self.page.figure(figure, f"{n_runs} on {name}.", alt, sources(runs))
+        self.page.figure(figure, f"{n_runs} on {name}.", alt)
         best = tables.best_of(runs)
         run, title = runs[best], runs[best].config.title
         if (images := find_test_images(run)) is None:
@@ -216,8 +191,7 @@ class Report:
             figure = error_plots.plot_wrong(run.outputs, run.labels, images, title, run.config)
             who = f"{title}, the run with the lowest TEfBV: {best}."
             are_photographs = run.config.noun == "image"
-            cited = [source(best, run)]
-            self.page.figure(figure, who, f"{alt}{counted}.", cited, are_photographs)
+            self.page.figure(figure, who, f"{alt}{counted}.", are_photographs)
 
     def add_records(self, name: str) -> None:
         """The recorded perceptrons, convolutional nets and committees on the data of that name."""
@@ -227,13 +201,13 @@ class Report:
         if own := tables.table1_runs(self.records, name):
             page.heading(3, "Table 1, the paper beside ours" if is_paper else "Table 1's nets")
             rows = list(map(_errors_first, tables.table1_table(list(own.values()))))
-            page.table(" ".join(tables.COLUMNS_EXPLAINED), rows, each=sources(own))
+            page.table(" ".join(tables.COLUMNS_EXPLAINED), rows, sources(own))
         if own := cnn_tables.convolutional_runs(self.records, name):
             page.heading(3, "The convolutional nets of 2011")
             rows = list(map(_errors_first, cnn_tables.table(list(own.values()))))
             for row in rows:
                 del row["layers"]  # which the source names, so that a row fits on paper
-            page.table("The nets of 2011 and others.", rows, each=sources(own))
+            page.table("The nets of 2011 and others.", rows, sources(own))
         found = {kind: self._committees(name, kind) for kind in committee_report.KINDS}
         if any(found.values()):
             page.heading(3, "The committees of 2012")
@@ -253,40 +227,16 @@ class Report:
         self, where: str, own: Sequence[Sequence[CommitteeRow]], name: str
     ) -> None:
         """Committees of equal size: where they all are, and the rows of each."""
-        page = self.page
         lines = [_committee_source(where, rows) for rows in own]
         summary, results, *order = committee_report.side_by_side(
             [row for rows in own for row in rows]
         )
         percent = "errors in percent" + (", the paper / ours" if is_mnist(name) else "")
-        summary.append(dict(zip(summary[0], ["source", *map(page.cite, lines)], strict=True)))
-        page.table(f"Each net and its committee, {where}: {percent}.", summary)
-        page.table(COMMITTEES_CAPTION, results, each=lines)
+        self.page.table(f"Each net and its committee, {where}: {percent}.", summary, lines)
+        self.page.table(COMMITTEES_CAPTION, results)
         for claims in order:
             text = "The paper's claims, and whether the committees above show them."
-            page.table(text, claims, lines)
-
-    def add_benchmarks(self) -> None:
-        """Engines, deformation, kernels and workers, as they were timed on each device."""
-        page, results = self.page, self.results
-        page.heading(2, "Benchmarks")
-        page.say('Figures: `make pictures ARGS="times roofline"`, `notebooks/kernels.ipynb`.')
-        for part, title in BENCH_TITLES.items():
-            page.heading(3, title)
-            found = [
-                (rows, timing_columns.bench_tables(part, rows)) for rows in results.benches.values()
-            ]
-            if not any(own for _, own in found):
-                page.say(timing_columns.NOT_MEASURED)
-            for rows, own in found:
-                for table in own:
-                    page.table(f"{rows[0].source.device}.", table, [bench_source(rows)])
-        page.heading(3, "Several workers")
-        if not results.scalings:
-            page.say(timing_columns.NOT_MEASURED)
-        for scaled in results.scalings.values():
-            table = timing_columns.scaling_table(scaled)
-            page.table(f"{scaled[0].source.device}.", table, [bench_source(scaled)])
+            self.page.table(text, claims)
 
     def build(self, links: Sequence[Html] = ()) -> str:
         """The whole page. links: paragraphs that lead to other pages."""
@@ -299,15 +249,24 @@ class Report:
             counts.append(f"{own} and {plural(n, 'record')} on {name}")
             if n:
                 self.add_records(name)
-        self.add_benchmarks()
-
-        timings = plural(len(self.results.benches) + len(self.results.scalings), "record")
         tree = provenance.marked(**provenance.commit())
         written = f"Written {provenance.now()}; {provenance.commit_text(tree)}."
         page.heading(2, "About this page")
         page.say(INTRODUCTION)
-        page.say(f"Found: {', '.join(counts)}, and {timings} of timings. {written}")
+        page.say(f"Found: {', '.join(counts)}. {written}")
         return page.render(TITLE, links, self.faults)
+
+
+def _own_row(
+    name: str, error: str, cells: Mapping[str, str], record: Comparison, paper: Comparison
+) -> dict[str, str]:
+    """A run or committee, its error, and the figures that are shown next to it."""
+    row = {"run": name, "error %": error, RECORD_COLUMN: record.text, PAPER_COLUMN: paper.text}
+    names = "95 % interval", "wrong", "epochs x images", "time", tables.TIME_SUM
+    row |= {name: cells.get(name, "-") for name in names}
+    for column, p in ("p, record", record.p), ("p, paper", paper.p):
+        row[column] = "-" if p is None else f"{p:.2g}" if p > SMALL_P else f"< {SMALL_P:g}"
+    return row
 
 
 def sources(runs: Mapping[str, Run]) -> list[str]:

@@ -117,7 +117,7 @@ class RedrawnRow(Struct, forbid_unknown_fields=True):
 
 
 class RedrawnRecord(Struct, forbid_unknown_fields=True):
-    """The record of 'recognise --redrawn'. n: number of digits. seed: of the drawings."""
+    """Errors on test digits that were drawn as pictures. n: number of digits. seed: of drawings."""
 
     net: Text
     n: Positive

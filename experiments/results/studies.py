@@ -270,8 +270,8 @@ def _source_lines(sources: Sequence[SourceColumns]) -> list[str]:
     for own in alike.values():
         days = sorted({source.date[:10] for source in own})
         commits = dict.fromkeys(commit for source in own for commit in source.commit.split(AND))
-        source = structs.replace(own[0], commit=AND.join(commits))
-        lines.append(source_line(source, date=" to ".join(dict.fromkeys((days[0], days[-1])))))
+        source = structs.replace(own[0], commit=AND.join(commits), date=days[0])
+        lines.append(source_line(source, last_day=days[-1]))
     return lines
 
 

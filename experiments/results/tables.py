@@ -335,12 +335,18 @@ def run_source(run: Run) -> SourceColumns:
     return source
 
 
-def source_line(source: SourceColumns, engine: str = "", exact: bool = False) -> str:
-    """Where and when something was done, in one line. exact: with the time, not only the day."""
+def source_line(
+    source: SourceColumns, engine: str = "", exact: bool = False, last_day: str = ""
+) -> str:
+    """Where and when something was done, in one line.
+
+    exact: with the time, not only the day. last_day: of several.
+    """
     where = f"{source.device}{f', driver {source.driver}' * bool(source.driver)}"
     where += f", engine {engine}" * bool(engine)
     commits = commit_text(*source.commit.split(AND))
     date = source.date if exact else source.date[:10]
+    date += f" to {last_day}" * (last_day > date)
     return f"{where}; {source.versions.replace('=', ' ')}; {date}; {commits}"
 
 

@@ -254,15 +254,19 @@ def integer(low: int, high: float = math.inf) -> Callable[[str], int]:
     return number(low, high, int)
 
 
-def several(parse_one: Callable[[str], Any], counts: Sequence[int]) -> Callable[[str], list[Any]]:
+def several(
+    parse_one: Callable[[str], Any], counts: Sequence[int] = (), is_distinct: bool = False
+) -> Callable[[str], list[Any]]:
     """An argparse type: values separated by commas. counts: how many there may be."""
 
     def parse(text: str) -> list[Any]:
         values = [parse_one(part) for part in text.split(",")]
-        if len(values) not in counts:
+        if counts and len(values) not in counts:
             expected = f"{counts[0]} or {counts[-1]}" if len(counts) == 2 else f"up to {counts[-1]}"
             given = f"got {len(values)}"
             raise argparse.ArgumentTypeError(f"expected {expected} values with commas, {given}")
+        if is_distinct and len(set(values)) < len(values):
+            raise argparse.ArgumentTypeError(f"expected different values, got {text!r}")
         return values
 
     return parse
@@ -270,25 +274,15 @@ def several(parse_one: Callable[[str], Any], counts: Sequence[int]) -> Callable[
 
 def integers(low: int, high: int) -> Callable[[str], list[int]]:
     """An argparse type: different integers from low to high, separated by commas."""
-    parse_one = integer(low, high)
-
-    def parse(text: str) -> list[int]:
-        values = [parse_one(part) for part in text.split(",")]
-        if len(set(values)) < len(values):
-            raise argparse.ArgumentTypeError(f"expected different integers, got {text!r}")
-        return values
-
-    return parse
+    return several(integer(low, high), is_distinct=True)
 
 
 def words(known: Iterable[str]) -> Callable[[str], list[str]]:
     """An argparse type: some of the known words, separated by commas."""
 
-    def parse(text: str) -> list[str]:
-        values = text.split(",")
-        if unknown := [value for value in values if value not in known]:
-            names = ", ".join(known)
-            raise argparse.ArgumentTypeError(f"expected some of {names}, got {unknown[0]!r}")
-        return values
+    def parse(word: str) -> str:
+        if word not in known:
+            raise argparse.ArgumentTypeError(f"expected some of {', '.join(known)}, got {word!r}")
+        return word
 
-    return parse
+    return several(parse)

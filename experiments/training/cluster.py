@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
@@ -17,7 +16,6 @@ import msgspec
 
 from deepbig_runtime.errors import Problem
 from experiments.training import provenance
-from experiments.training.formatting import duration
 from experiments.training.workers import (
     POLL_SECONDS,
     AnyMessage,
@@ -28,7 +26,6 @@ from experiments.training.workers import (
 )
 
 CONNECT_TIMEOUT = 10  # seconds until a scheduler that does not answer is given up
-NO_WORKER_TIMEOUT = 600  # seconds until a cluster that has lost all its workers is given up
 LOCK_TIMEOUT = 60  # seconds that a worker may need to stop after the scheduler gave its job away
 
 _encode = msgspec.msgpack.encode
@@ -41,8 +38,8 @@ class Cluster(RemotePool):
     The cluster's scheduler distributes the jobs, and replaces workers that die.
 
     address: of the scheduler, as Dask writes it: tcp://host:port.
-    Raises Problem if the cluster cannot be used, and later if its scheduler or all its workers are
-    lost.
+    Raises Problem if the cluster cannot be used, and later if its scheduler is lost. A cluster
+    without workers is waited for.
     """
 
     WorkerDied: type[Exception] = distributed.KilledWorker
@@ -72,7 +69,6 @@ class Cluster(RemotePool):
         self._name = f"deepbig-{uuid.uuid4().hex}"
         self._messages: deque[bytes] = deque()  # filled by the client's thread
         self._client.subscribe_topic(self._name, lambda event: self._messages.append(event[1]))
-        self._had_workers = time.monotonic()
         self._stop_signal = distributed.Variable(self._name, client=self._client)
         self._stop_signal.set(0)
         self._executor = self._client.get_executor(pure=False)
@@ -113,17 +109,8 @@ class Cluster(RemotePool):
     def _receive(self, waiting: set[Future]) -> tuple[set[Future], list[Message]]:
         done, _ = futures.wait(waiting, POLL_SECONDS, futures.FIRST_COMPLETED)
         messages = [_decode(self._messages.popleft()) for _ in range(len(self._messages))]
-        now = time.monotonic()
         with _scheduler_lost_is_problem():
-            if self._client.nthreads():
-                self._had_workers = now
-        if (without := now - self._had_workers) > NO_WORKER_TIMEOUT:
-            raise Problem(
-                "the cluster has lost all its workers, and none came within "
-                f"{duration(without)}; all saved epochs are safe: start workers with "
-                f"'dask worker {self._address} --nthreads 1', then the same command goes on "
-                "from there"
-            )
+            self._client.nthreads()
         return done, messages
 
     def stop(self, signum: int, waiting: Collection[Future]) -> None:

@@ -18,8 +18,7 @@ def open_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
-            os.set_inheritable(opened, True)
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
     for name in "stdout", "stderr":
         stream = getattr(sys, name)
         if stream is None:

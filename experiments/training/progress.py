@@ -28,29 +28,21 @@ class Track:
     """The state of one training.
 
     label: its name. estimate: seconds of an epoch, estimated before. epochs_done: number of saved
-    epochs. epochs_first: number of epochs saved before this command; epochs_before: number of
-    epochs saved by earlier processes. images: number of images trained since the last saved epoch.
-    started: time, as time.perf_counter gives it; 0 while the training waits for a worker.
-    epoch_seconds: measured mean of an epoch, seconds; 0 before the first.
+    epochs. epochs_before: number of epochs saved by earlier processes. images: number of images
+    trained since the last saved epoch. started: time, as time.perf_counter gives it; 0 while the
+    training waits for a worker.
     """
 
     label: str
     config: Config
     estimate: float
     epochs_done: int = 0
-    epochs_first: int = 0
     epochs_before: int = 0
     images: int = 0
     started: float = 0.0
-    epoch_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.epochs_first = self.epochs_done
 
     def start(self, epochs_done: int) -> None:
         """A process starts or resumes the training. epochs_done: by earlier processes."""
-        if not self.started:  # a worker with another folder finds other epochs done than we did
-            self.epochs_first = epochs_done
         self.epochs_before = self.epochs_done = epochs_done
         self.images, self.started = 0, time.perf_counter()
 
@@ -58,8 +50,18 @@ class Track:
         """Epoch number `epoch` is saved."""
         self.epochs_done = epoch
         self.images = max(0, self.images - self.config.data.n_train)  # the rest is of the next one
-        elapsed = time.perf_counter() - self.started
-        self.epoch_seconds = elapsed / (epoch - self.epochs_before)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until its end, at the mean rate of the process that trains it."""
+        n_done = self.epochs_done - self.epochs_before
+        n_left = self.config.epochs - self.epochs_done
+        return (time.perf_counter() - self.started) * n_left / n_done
+
+    @property
+    def work(self) -> float:
+        """What is done, in estimated seconds of one worker."""
+        return self.estimate * (self.epochs_done + min(self.images / self.config.data.n_train, 1))
 
 
 class View:
@@ -73,14 +75,15 @@ class View:
         self._n_finished = n_finished
         self._n_runs = len(tracks) + n_finished
         self._started = time.perf_counter()
+        self._total = sum(track.estimate * track.config.epochs for track in tracks)
+        self._before = self._work()
         self._bar: tqdm | None = None
         if tracks and sys.stderr.isatty():
-            _, done, total = self._work()
             # tqdm predicts the end from the rate so far. The estimates only weigh the trainings.
             self._bar = tqdm(
                 desc=self._count(),
-                total=total,
-                initial=done,
+                total=self._total,
+                initial=self._before,
                 smoothing=0,
                 dynamic_ncols=True,
                 bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}",
@@ -107,6 +110,8 @@ class View:
         track = self._tracks[message.run]
         match message:
             case Started():
+                if not track.started:  # a worker with another folder finds other epochs than we did
+                    self._before += track.estimate * (message.epochs_done - track.epochs_done)
                 track.start(message.epochs_done)
             case Trained():
                 track.images += message.images
@@ -114,9 +119,8 @@ class View:
                 track.end_epoch(message.epoch)
                 self._tell_epoch(track, message)
         if self._bar is not None:
-            _, done, self._bar.total = self._work()
             with suppress(OSError):  # the terminal was closed
-                self._bar.update(done - self._bar.n)
+                self._bar.update(self._work() - self._bar.n)
 
     def close(self, label: str) -> None:
         """The training has ended. Images since its last saved epoch are lost."""
@@ -129,39 +133,27 @@ class View:
 
     def _tell_epoch(self, track: Track, row: EpochSaved) -> None:
         config, epochs = track.config, track.config.epochs
-        seconds_left = track.epoch_seconds * (epochs - row.epoch)
         errors = f"validation {percent(row.validation_errors, config.n_validation)}, "
         errors += f"{config.tested_on} {percent(row.test_errors, config.data.n_test)}"
         self._n_finished += row.epoch == epochs
         line = (
             f"{track.label}: epoch {row.epoch}/{epochs}, eta {row.eta:.2e}, "
             f"loss {row.train_loss:.4f}, {errors}, "
-            f"{config.data.n_train / row.train_seconds:.0f} images/s, left {duration(seconds_left)}"
+            f"{config.data.n_train / row.train_seconds:.0f} images/s, "
+            f"left {duration(track.seconds_left)}"
         )
         if self._bar is not None:
             self._bar.set_description_str(self._count(), refresh=False)
             run = f"{track.label}: " if self._n_runs > 1 else ""
             self._bar.set_postfix_str(f"{run}epoch {row.epoch}/{epochs}, {errors}", refresh=False)
         elif self._n_runs > 1:
-            before, done, total = self._work()  # the rest at the mean rate so far
-            so_far = time.perf_counter() - self._started
-            all_left = max(seconds_left, so_far * (total - done) / (done - before))
+            done, so_far = self._work(), time.perf_counter() - self._started
+            all_left = max(
+                track.seconds_left, so_far * (self._total - done) / (done - self._before)
+            )
             line += f"; {self._count()} done, all left {duration(all_left)}"
         if self._bar is None or (self._n_runs > 1 and row.epoch == epochs):
             self.tell(line)
 
-    def _work(self) -> tuple[float, float, float]:
-        """Work of all trainings, in seconds of one worker: before the command, so far, in all.
-
-        Measured times take the place of estimates, and correct the other estimates alike.
-        """
-        tracks = self._tracks.values()
-        known = [track for track in tracks if track.epoch_seconds]
-        ratio = sum(t.epoch_seconds for t in known) / sum(t.estimate for t in known) if known else 1
-        before = done = total = 0.0
-        for track in tracks:
-            seconds = track.epoch_seconds or ratio * track.estimate
-            before += seconds * track.epochs_first
-            done += seconds * (track.epochs_done + min(track.images / track.config.data.n_train, 1))
-            total += seconds * track.config.epochs
-        return before, done, total
+    def _work(self) -> float:
+        return sum(track.work for track in self._tracks.values())

@@ -63,6 +63,10 @@ class WindowCudaEngine(CudaEngine):
         # The progress as a chunk left it: that of one chunk is read while the next one runs.
         self._seen = [gpu.device_array((progress.FIELDS,), np.int32) for _ in range(2)]
 
+    @property
+    def images_per_tick(self) -> int:
+        return CHUNK * self._n_block
+
     @gpu.faults()
     def count_sweeps(self) -> tuple[int, int]:
         """Sweeps of the last training, and its passes of an image forward and backward."""

@@ -133,6 +133,7 @@ def test_engine_is_timed_between_ticks(monkeypatch):
             tick(1000, 0.5)
 
     engine = SimpleNamespace(name="cuda", schedule="graph", chunks=8, train=train)
+    engine.images_per_tick = 1000
     engine.set_network = lambda network: None
     network = Network.initial(SIZES, 0)
     row = gpu_times.measure_engine(engine, network, 7, lambda: Work(77.4, 5))

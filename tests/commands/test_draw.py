@@ -16,7 +16,7 @@ from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime.errors import Problem
 from deform_gpu import field, warp
-from experiments import committee, draw
+from experiments import draw, table1
 from experiments.datasets import data
 from experiments.results import trained
 from experiments.training import nets, store
@@ -31,25 +31,25 @@ pytestmark = pytest.mark.usefixtures("pictures_are_for_load_digits")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Seven trained nets, 841-800-10."""
+def net(tmp_path_factory):
+    """The run file of a small net."""
     folder = tmp_path_factory.mktemp("runs")
-    options = ["--experiment", "3", "--data", "digits", "--epochs", "3", "--eta", "5e-3"]
-    committee.main([*options, "--out", str(folder)])
-    return folder
+    options = ["--hidden", "50", "--data", "digits", "--epochs", "3", "--eta", "5e-3"]
+    table1.main([*options, "--out", str(folder)])
+    return store.run_files(folder)[0]
 
 
 @pytest.fixture(scope="module")
-def written(folder):
+def written(net):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RUNS_DIR", str(folder))
-        draw.main(["--net", str(store.run_files(folder)[0])])
-    return folder / "draw.html"
+        patch.setenv("RUNS_DIR", str(net.parent))
+        draw.main(["--net", str(net)])
+    return net.parent / "draw.html"
 
 
 @pytest.fixture(scope="module")
-def member(folder):
-    return draw.usable(trained.load(store.run_files(folder)[0]))
+def member(net):
+    return draw.usable(trained.load(net))
 
 
 def content(path):
@@ -82,7 +82,7 @@ def test_the_page_holds_the_net_and_digits_that_it_gets_wrong(written, member):
     for text, W in zip(found["weights"], member.network.unpadded(), strict=True):
         weights = np.frombuffer(base64.b64decode(text), "<f2").reshape(W.shape)
         np.testing.assert_array_equal(weights, W.astype(np.float16))
-    assert found["sizes"] == [841, 800, 10]
+    assert found["sizes"] == [841, 50, 10]
     dataset = data.load("digits")
     outputs = nets.predictor(member.config, member.network).predict(dataset.test_images)
     wrong = np.flatnonzero(outputs.argmax(axis=1) != dataset.test_labels)
@@ -115,7 +115,7 @@ def test_the_page_is_whole_in_a_browser(browser, written, width, scheme, tmp_pat
     bright = (np.asarray(Image.open(shot).convert("L")) > 200).mean()
     assert bright > 0.9 if scheme == "light" else bright < 0.05
     assert [level for level, _ in facts["headings"]] == [1, 2, 2, 2, 2, 2]
-    assert "841-800-10" in facts["text"]
+    assert "841-50-10" in facts["text"]
 
 
 def test_200_digits_have_the_outputs_of_python(browser, written, member):
@@ -322,7 +322,7 @@ def test_hard_digits_are_loaded_and_deformed(browser, written):
     assert alpha == "60 pixels"
 
 
-def test_what_the_page_has_no_room_for_is_refused(folder, member):
+def test_what_the_page_has_no_room_for_is_refused(member):
     large = NetFile(changed(member.config, sizes=NETS[2]), 1, Network.blank(NETS[2]))
     assert draw.fits(changed(member.config, sizes=NETS[1]))
     assert not draw.fits(large.config)
@@ -331,7 +331,7 @@ def test_what_the_page_has_no_room_for_is_refused(folder, member):
     for network in (Network.blank((100, 10)), ConvNetwork.initial("2M5s1", Maps(1, 29, 29), 10, 0)):
         with pytest.raises(Problem, match="perceptrons of 29x29 inputs alone"):
             draw.usable(NetFile(member.config, 1, network))
-    heavy = Network.blank((841, 800, 10))
+    heavy = Network.blank((841, 50, 10))
     heavy.weights[0][3, 4] = 1e6
     with pytest.raises(Problem, match="no room for the net's weights: a weight is beyond float16"):
         draw.usable(NetFile(member.config, 1, heavy))
@@ -339,4 +339,3 @@ def test_what_the_page_has_no_room_for_is_refused(folder, member):
     with pytest.raises(Problem, match="digits made equally wide"):
         draw.usable(replace(member, config=narrow))
     assert not draw.fits(narrow)
-    assert len(store.run_files(folder)) == 7

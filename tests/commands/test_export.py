@@ -52,15 +52,6 @@ def test_csv_reads_back_to_the_bit(tmp_path, capsys, n_validation, n):
     assert {name: [json.loads(row[name]) for row in rows] for name in rows[0]} == first | outputs
 
 
-def test_export_again_replaces_files(tmp_path):
-    path, out = tmp_path / "net.h5", tmp_path / "out"
-    for epochs in (3, 5):
-        write_run(path, epochs)
-        export.main([str(path), "--csv", "--out", str(out)])
-    assert len(read_csv(out / "net.metrics.csv")) == 5
-    assert {path.name for path in out.iterdir()} == {"net.metrics.csv", "net.outputs.csv"}
-
-
 def test_runs_of_one_name_are_refused_before_anything_is_written(tmp_path):
     paths = [tmp_path / name / "net.c.h5" for name in "abc"]
     for path in (tmp_path / "other.h5", *paths):

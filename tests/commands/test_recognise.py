@@ -10,12 +10,11 @@ from factories import changed, make_config, make_run
 from PIL import Image
 
 from deepbig_runtime.errors import Problem
-from deepbig_runtime.files import FileFault
 from deform_gpu import is_narrow, normalize_width
 from experiments import cnn, draw, export, recognise, table1
 from experiments.datasets import data, ink
-from experiments.results import record_tables, records, trained
-from experiments.training import net_files, nets, provenance, runs, store
+from experiments.results import trained
+from experiments.training import net_files, nets, store
 from experiments.training.net_files import NetFile
 
 TINY = ["--data", "digits", "--limit", "400", "--eta", "2e-3", "--workers", "1", "--out"]
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("pictures_are_for_load_digits")
 def folder(tmp_path_factory):
     """A folder of runs: a perceptron and a convolutional net."""
     folder = tmp_path_factory.mktemp("runs")
-    table1.main(["--nets", "1", "--epochs", "6", *TINY, str(folder / "table1")])
+    table1.main(["--hidden", "50", "--epochs", "6", *TINY, str(folder / "table1")])
     cnn.main(["--net", "2M5s1-MP5", "--epochs", "1", *TINY, str(folder / "cnn")])
     return folder
 
@@ -52,7 +51,7 @@ def expected(path, member):
 
 
 def test_guesses_and_a_drawing_for_each_picture(folder, pictures, capsys):
-    best = folder / "table1" / "net1-seed0-load_digits.h5"
+    best = folder / "table1" / "hidden50-seed0-load_digits.h5"
     assert recognise.main(["--net", str(best), *map(str, pictures)]) == 0
     printed = capsys.readouterr()
     run = store.read_run(best)
@@ -69,7 +68,7 @@ def test_guesses_and_a_drawing_for_each_picture(folder, pictures, capsys):
 
 def test_several_nets_are_a_committee(folder, pictures, tmp_path, capsys):
     """One of them convolutional, one that sees normalised digits, one from a net file."""
-    perceptron = folder / "table1" / "net1-seed0-load_digits.h5"
+    perceptron = folder / "table1" / "hidden50-seed0-load_digits.h5"
     export.main([str(perceptron), "--net", "--out", str(tmp_path)])
     (convolutional,) = store.run_files(folder / "cnn")
     files = [tmp_path / f"{perceptron.stem}.safetensors", convolutional, tmp_path / "a.safetensors"]
@@ -92,7 +91,7 @@ def test_several_nets_are_a_committee(folder, pictures, tmp_path, capsys):
 def test_a_picture_that_shows_no_digit_does_not_stop_the_others(folder, pictures, capsys, tmp_path):
     empty = tmp_path / "empty.png"
     Image.new("L", (50, 50), 255).save(empty)
-    run = folder / "table1" / "net1-seed0-load_digits.h5"
+    run = folder / "table1" / "hidden50-seed0-load_digits.h5"
     assert recognise.main([str(empty), str(pictures[0]), "--net", str(run)]) == 2
     printed = capsys.readouterr()
     assert f"error: {empty}: it shows no ink" in printed.err
@@ -147,23 +146,11 @@ def test_own_run_answers_if_it_beats_the_net_of_its_kind(tmp_path, comes_along):
 def test_nets_of_load_digits_are_refused(folder, pictures, monkeypatch, command):
     monkeypatch.setattr(trained, "PREPARED_AS", "MNIST")
     options = [str(pictures[0])] if command is recognise else []
-    net = folder / "table1" / "net1-seed0-load_digits.h5"
+    net = folder / "table1" / "hidden50-seed0-load_digits.h5"
     refusal = "is of a net for load_digits, and pictures are prepared as MNIST's digits; train a "
     refusal += "net for these with 'make table1 ARGS=\"--nets 1\"'"
     with pytest.raises(Problem, match=refusal):
         command.main([*options, "--net", str(net)])
-
-
-def test_what_holds_no_net_for_digits_is_refused(folder, tmp_path):
-    with pytest.raises(FileFault, match="cannot read"):
-        trained.load(tmp_path / "missing.safetensors")
-    path = folder / "table1" / "net1-seed0-load_digits.h5"
-    run = store.read_run(path)
-    network = runs.load_weights(path, run)["chosen"]
-    config = changed(run.config, data={"name": "MNIST"})  # pictures are for load_digits here
-    net_files.write(tmp_path / "a.safetensors", NetFile(config, 1, network), half=False)
-    with pytest.raises(Problem, match="is of a net for MNIST, and pictures are prepared as"):
-        trained.load(tmp_path / "a.safetensors")
 
 
 def test_the_drawing_has_the_ink_where_it_is():
@@ -173,68 +160,3 @@ def test_the_drawing_has_the_ink_where_it_is():
     lines = recognise.drawing(pixels).splitlines()
     assert lines[0] == " " * 12 + "+" * 10
     assert lines[1:] == [" " * 12 + "@@"] * 7
-
-
-# --redrawn
-
-
-@pytest.fixture
-def asked(monkeypatch):
-    """Digits, bars and crosses, in the place of MNIST's, and a net that knows both."""
-    n = 20
-    pixels = np.zeros((n, 28, 28), np.uint8)
-    pixels[:, 4:24, 12:16] = 255
-    pixels[::2, 12:16, 5:23] = 255
-    labels = np.arange(n).astype(np.uint8) % 2
-
-    def load_pixels(choice, data_dir):
-        assert choice == "mnist"
-        return data.Dataset("MNIST", pixels, labels, pixels, labels, "", "")
-
-    def recognise(members, seen):
-        """A digit that is wide somewhere is a 0."""
-        wide = ((seen > 127).sum(axis=2) > 8).any(axis=1)
-        outputs = np.zeros((len(seen), 10), np.float32)
-        outputs[np.arange(len(seen)), np.where(wide, 0, 1)] = 1
-        return outputs
-
-    monkeypatch.setattr(data, "load_pixels", load_pixels)
-    monkeypatch.setattr(trained, "recognise", recognise)
-    return pixels, labels
-
-
-def test_digits_that_are_not_found_are_wrong(asked):
-    pixels, labels = asked
-    pixels[::5] = 0
-    as_it_is = recognise.WAYS["as it is"]
-    assert recognise.measure([], pixels, labels, as_it_is) == (4, 4)
-    labels[1] = 0
-    assert recognise.measure([], pixels, labels, as_it_is) == (5, 4)
-
-
-def test_ways_differ(asked):
-    pixels, _ = asked
-    rng = np.random.default_rng(0)
-    pictures = {name: way(pixels[0], rng) for name, way in recognise.WAYS.items()}
-    assert all(picture.dtype == np.uint8 for picture in pictures.values())
-    ink = {name: (p[..., 0] < 128).mean() for name, p in pictures.items()}
-    assert ink["a thin pen"] < 0.6 * ink["inverted"] < 0.5 * ink["broad strokes"]
-    assert pictures["on a large sheet"].shape == (448, 672, 3)
-
-
-def test_redrawn_digits_are_recorded_and_printed(asked, folder, tmp_path, capsys):
-    net = folder / "table1" / "net1-seed0-load_digits.h5"
-    assert recognise.main(["--redrawn", "8", "--net", str(net), "--out", str(tmp_path)]) == 0
-    record = records.read_json(tmp_path / "redrawn.json", records.RedrawnRecord)
-    ways = ["MNIST's own", *recognise.WAYS]
-    assert record.rows == [records.RedrawnRow(way, 0, 0) for way in ways]  # as every way draws it
-    assert (record.n, record.seed) == (8, recognise.SEED)
-    epoch = trained.load(net).epoch
-    assert record.net == f"841-1000-500-10 on load_digits, seed 0, after epoch {epoch} of 6"
-    assert record.provenance.device == provenance.collect().device
-    assert capsys.readouterr().out == record_tables.redrawn_table(record) + "\n"
-    record.rows[1].wrong, record.rows[1].not_found = 3, 1
-    line = next(
-        line for line in record_tables.redrawn_table(record).splitlines() if "as it is" in line
-    )
-    assert [cell.strip() for cell in line.split("|")[1:-1]] == ["as it is", "3 of 8", "37.50", "1"]

@@ -1,6 +1,5 @@
 """Tests of experiments/datasets/data.py: how images are scaled, split and normalised."""
 
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -34,35 +33,14 @@ def test_to_29_is_bilinear(n, side):
     assert (np.abs(scaled - interpolated(images)) <= 16 * np.finfo(np.float32).eps).all()
 
 
-def test_to_29_needs_little_memory():
-    images = np.zeros((20_000, 28, 28), np.uint8)
-    tracemalloc.start()
-    try:
-        scaled = data.to_29(images)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak - scaled.nbytes < 32e6  # a float32 copy of the images would be 63e6
-
-
 # load_digits
 
 
 def test_digits_are_all_images_split_1437_to_360(digits):
     """A change of scikit-learn that changed the split would change every result."""
-    from sklearn.datasets import load_digits
-
-    whole = load_digits()
-    assert digits.name == "load_digits"
-    assert digits.source.startswith("scikit-learn ")
+    assert (digits.name, digits.source[:13]) == ("load_digits", "scikit-learn ")
+    assert (len(digits.train_labels), len(digits.test_labels)) == (1437, 360)
     assert digits.train_labels.dtype == digits.test_labels.dtype == np.uint8
-    # Every fourth pixel of the 29 is one of the 8, unchanged: the two parts make up the whole.
-    assert digits.test_images.shape == (360, 29, 29)
-    images = np.concatenate([digits.train_images, digits.test_images])[:, ::4, ::4]
-    labels = np.concatenate([digits.train_labels, digits.test_labels])
-    rows = np.column_stack([labels, images.reshape(-1, 64)])
-    expected = np.column_stack([whole.target, whole.data / 8 - 1])
-    np.testing.assert_array_equal(rows[np.lexsort(rows.T)], expected[np.lexsort(expected.T)])
     assert digits.sha256 == "4edecd175a422bfe39fd13da68449907835e81668e391592146bbcb4a92b43df"
 
 
@@ -111,14 +89,6 @@ def test_split_is_a_function_of_the_seed():
     assert len(set(map(frozenset, held_out))) == 7
     # The same seed does not give the same numbers for two purposes.
     assert held_out[3] not in [image_order(60, 3, epoch)[:10].tolist() for epoch in (0, 1)]
-
-
-def test_split_samples_every_image_equally_often():
-    sampled = [
-        i for seed in range(600) for i in numbers(data.split(numbered(12), 2, seed).validation[0])
-    ]
-    counts = np.bincount(sampled, minlength=12)
-    assert (abs(counts - 100) <= 5 * np.sqrt(100 * 10 / 12)).all()  # five standard deviations
 
 
 @pytest.mark.parametrize("n", [0, 60])

@@ -54,6 +54,16 @@ def replaced(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
 
+def rewritten(first, make):
+    """A change of the training and the test file from NAMES[first], made of their lengths."""
+
+    def change(folder):
+        for name, n in zip(NAMES[first::2], (30, 10), strict=True):
+            (folder / name).write_bytes(idx(make(n)))
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
@@ -67,26 +77,15 @@ def replaced(name, content):
         (replaced(NAMES[1], idx(LETTERS[:29])), "train-labels.* has 29 labels; expected 30"),
         (replaced(NAMES[1], idx(LETTERS[:30] * 0)), "has the label 1, which no training image"),
         (replaced(NAMES[2], idx(IMAGES[30:, :11])), "are 12x11 pixels; expected 12x12"),
+        (rewritten(0, lambda n: np.zeros((n, 7, 7), np.uint8)), "expected squares of 8 to 64 pix"),
+        (rewritten(0, lambda n: np.zeros((n, 65, 65), np.uint8)), "expected squares of 8 to 64 p"),
+        (rewritten(0, lambda n: np.zeros((n, 12, 10), np.uint8)), "expected squares of 8 to 64 p"),
+        (rewritten(1, lambda n: np.full(n, 7, np.uint8)), r"has 1 class\(es\); expected 2 to 256"),
     ],
 )
 def test_idx_files_that_do_not_fit_are_named(letters, spoil, expected):
     spoil(letters)
     with pytest.raises(Problem, match=expected):
-        own.load(letters)
-
-
-def test_one_class_only_is_refused(letters):
-    for i, n in ((1, 30), (3, 10)):
-        (letters / NAMES[i]).write_bytes(idx(np.full(n, 7, np.uint8)))
-    with pytest.raises(Problem, match=re.escape("has 1 class(es); expected 2 to 256")):
-        own.load(letters)
-
-
-@pytest.mark.parametrize("shape", [(7, 7), (65, 65), (12, 10)])
-def test_images_of_another_shape_are_refused(letters, shape):
-    for i, n in ((0, 30), (2, 10)):
-        (letters / NAMES[i]).write_bytes(idx(np.zeros((n, *shape), np.uint8)))
-    with pytest.raises(Problem, match="expected squares of 8 to 64 pixels"):
         own.load(letters)
 
 

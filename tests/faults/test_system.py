@@ -1,10 +1,9 @@
-"""Faults of the system under small trainings: disks, folders, handles, memory, clock, outputs.
+"""Faults of the system under small trainings: disks, folders, handles, memory, outputs.
 
 The same command without the fault must then end with the bits of an undisturbed run. A test's
 number gives its fault.
 """
 
-import errno
 import json
 import os
 import random
@@ -44,19 +43,11 @@ OF_FILES = {
     "no handles": (0, 1, 2, 3, 5, 10),
     "no memory": [n * 2**20 for n in (0, 1, 5, 20, 50, 100, 200)],
 }
-RARE_OF_FILES = {
-    **dict.fromkeys(("quota", "read-only", "no permission"), (0,)),
-    "slow disk": (0.02, 0.1, 0.3),
-}
 FAULTS = {
     **OF_FILES,
-    "clock": (0,),
-    "no semaphores": (errno.ENOENT, errno.EACCES, errno.ENOSYS),
     "two commands": (0, 0.5, 1, 1.5, 2, 3),
     "stdout": OUTPUTS,
     "stderr": OUTPUTS,
-    **RARE_OF_FILES,
-    "cache": ("stranger's", "open to others", "a file", "missing", "closed"),
 }
 
 
@@ -70,9 +61,7 @@ def drawn(number):
     rng = random.Random(f"{SEED} {number}")
     fault = list(FAULTS)[number % len(FAULTS)]
     names = ["cnn", "table1", "table1 workers", "cnn", "committee"]
-    if fault == "no semaphores":
-        names = ["table1 workers", "table1", "committee"]
-    elif fault not in ("folder removed", "folder renamed", "two commands", "cache"):
+    if fault not in ("folder removed", "folder renamed", "two commands"):
         names += READERS
     name = names[number // len(FAULTS) % len(names)]
     at = rng.randint(1, 8 if name in READERS or rng.random() < 0.3 else 45)
@@ -98,8 +87,7 @@ def test_after_a_fault_the_same_command_ends_with_the_same_bits(
     before = set(store.run_files(work))
     ended = disturbed(fault, value, name, at, work)
     # A command may end before the operation at which the fault would have come.
-    is_of_files = fault in OF_FILES | RARE_OF_FILES
-    tried(not is_of_files or (tmp_path / "met").exists())
+    tried(fault not in OF_FILES or (tmp_path / "met").exists())
     # Nobody can read a sentence on such a stderr.
     ended.check(0, 1, 2, n_sentences=(0, 1) if fault == "stderr" else (1,))
     away = work / "out-away"
@@ -107,7 +95,7 @@ def test_after_a_fault_the_same_command_ends_with_the_same_bits(
         shutil.rmtree(work / "out", ignore_errors=True)
         away.rename(work / "out")
     assert before <= set(store.run_files(work)), ended
-    if fault in ("full disk", "quota", "no handles", "no memory"):
+    if fault in ("full disk", "no handles", "no memory"):
         assert not list(work.rglob("*.tmp")), ended  # else nothing can be removed
     again = commands.run(line_of(name), work)
     again.check(0)
@@ -121,8 +109,6 @@ def disturbed(fault, value, name, at, work):
     run = partial(commands.run, line_of(name), work)
     if fault in ("stdout", "stderr"):
         return run(**output(fault, value))
-    if fault == "cache":
-        return run({"XDG_CACHE_HOME": str(cache(value, work.parent / "cache"))})
     if fault == "two commands":
         other = []
 
@@ -148,20 +134,6 @@ def output(name, value):
         os.close(reader)
         return {name: os.fdopen(writer, "w")}
     return {name: open("/dev/full", "w") if value == "full" else open("/dev/null")}
-
-
-def cache(value, place):
-    """A cache folder in which no compiled code can be kept safely."""
-    inner = place / "deepbig" / "compiled"
-    if value == "a file":
-        place.touch()
-    elif value != "missing":
-        inner.mkdir(parents=True, mode=0o700)
-        inner.chmod(0 if value == "closed" else 0o777)
-        if value == "stranger's" and os.geteuid() == 0:
-            inner.chmod(0o700)
-            os.chown(inner, 12345, 12345)
-    return place
 
 
 def content(work):

@@ -5,10 +5,8 @@ import signal
 import time
 import uuid
 
-import numba
-
 from deepbig_runtime.errors import Interrupted
-from experiments.training.workers import THREAD_VARIABLES, Trained
+from experiments.training.workers import Trained
 
 
 def double(channel, number):
@@ -37,11 +35,6 @@ def end_worker(channel, kind):
         os._exit(3)
     os.kill(os.getpid(), getattr(signal, kind))
     time.sleep(60)
-
-
-def threads(channel):
-    variables = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    return variables, numba.config.NUMBA_NUM_THREADS, os.getpid()
 
 
 def gpu_missing(channel):

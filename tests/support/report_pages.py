@@ -128,16 +128,9 @@ def tables_in(text):
     return found
 
 
-def source_of(text, row):
-    """The line that a row's source leads to."""
-    (line,) = sources_of(text, row["source"])
-    return line
-
-
-def sources_of(text, cited):
-    """The lines that [1] [2] ... in a cell or a caption lead to."""
-    numbers = re.findall(r"\[(\d+)\]", plain(cited))
-    return [plain(re.search(f'<li id="source-{n}">(.*?)</li>', text)[1]) for n in numbers]
+def sources_in(part):
+    """The lines that say where the numbers of a part come from."""
+    return [plain(line) for line in re.findall("<li>(.*?)</li>", part)]
 
 
 def captions(text):

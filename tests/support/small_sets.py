@@ -42,12 +42,11 @@ class SmallSet(SimpleNamespace):
 
 
 def make(choice: str, folder: Path, monkeypatch) -> SmallSet:
-    """Write a small set. NORB's pairs are more than are read at once."""
+    """Write a small set."""
     if choice == "mnist":
         arrays = make_small(folder, monkeypatch)
         paths = [folder / f"{file.name}.gz" for file in mnist.FILES]
     elif choice == "norb":
-        monkeypatch.setattr(norb, "PAIRS_A_BLOCK", 2)
         arrays = make_norb(folder, 5, 5)
         paths = [folder / file.name for file in norb.FILES]
     else:

@@ -11,7 +11,7 @@ import pytest
 from run_bits import bits
 from waiting import HANG_SECONDS
 
-from experiments.training import cli
+from experiments.training import cli, store
 from experiments.training.provenance import REPOSITORY
 
 COMMANDS = sorted(
@@ -47,27 +47,26 @@ REFUSED = [
     ("committee", "--data=norb", "or a folder of your own, got 'norb'"),
     ("committee", "--experiment=7", "--experiment: expected an integer from 1 to 6, got '7'"),
     ("committee", f"--seed={2**63 + 1}", "argument --seed: expected an integer from 0 to"),
-    ("committee", "--table4 --experiment=1", "not allowed with argument"),
-    ("committee", "a.h5 b.h5 --experiment=1", "not allowed with argument"),
     ("committee", "a.h5 --eta-decay=0.9 --workers=2", "--eta-decay, --workers: not allowed with"),
-    ("committee", "--workers=2 --scheduler=tcp://here:1", "not allowed with argument"),
-    ("export", "net.h5 --csv --net", "not allowed with argument"),
-    ("export", "--csv", "the following arguments are required: RUN.h5"),
     ("ladder", "--hidden=9", "from 10 to 512"),
     ("notebooks", "training nonsense", "no notebook nonsense; there are committee, convolution"),
-    ("recognise", "", "expected pictures, or --redrawn"),
-    ("recognise", "--redrawn --csv", "not allowed with argument"),
-    ("recognise", "a.png --redrawn", "--redrawn draws its pictures itself, got a.png"),
-    ("recognise", "--redrawn=10001", "expected an integer from 1 to 10000"),
+    ("table1", "--hidden=800,0", "expected an integer from 1 to 1000000, got '0'"),
+    ("table1", "--sigma=0", "expected a number from 0.1 to 10, got '0'"),
+    ("table1", "--alpha=-1", "expected a number from 0 to"),
+    ("table1", "--beta=1,2", "expected 1 or 10 values with commas, got 2"),
+    ("table1", "--gamma=1,2,3", "expected 1 or 2 values with commas, got 3"),
+    ("table1", "--shear=1.1", "expected a number from 0 to 1, got '1.1'"),
+    ("table1", "--validation=0", "expected an integer of at least 1, got '0'"),
+    ("table1", "--validation-part=2", "needs --validation"),
+    ("table1", "--no-distortion --sigma=4", "not allowed with options of the deformation"),
     ("table1", "--data=nothing", "expected auto, mnist, digits, or a folder of your own"),
     ("table1", "--nets=6", "argument --nets: expected an integer from 1 to 5, got '6'"),
-    ("table1", "--nets=1,1", "argument --nets: expected different integers, got '1,1'"),
+    ("table1", "--nets=1,1", "argument --nets: expected different values, got '1,1'"),
     ("table1", f"--seeds={2**64}", "argument --seeds: expected an integer from 0 to"),
     ("table1", "--epochs=1.5", "--epochs: expected an integer from 1 to 1000000, got '1.5'"),
     ("table1", "--eta=nan", "argument --eta: expected a number from 1e-06 to 10, got 'nan'"),
     ("table1", "--eta-decay=1.1", "argument --eta-decay: expected a number from"),
     ("table1", "--limit=x", "argument --limit: expected an integer of at least 1"),
-    ("watch", "--interval=0.09", "--interval: expected a number from 0.1 to 3600"),
 ]
 
 
@@ -146,7 +145,7 @@ def test_run_does_not_hide_a_mistake_in_our_code():
 
 # Outputs that nobody reads, or that cannot be written
 
-TRAINING = ("--data", "digits", "--nets", "1", "--limit", "60", "--epochs", "3", "--engine", "cpu")
+TRAINING = ("--data=digits", "--hidden=9", "--limit=60", "--epochs=3", "--engine=cpu")
 
 full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 
@@ -163,72 +162,64 @@ def run(command, *arguments):
     )
 
 
-def train(folder, redirection="", *options):
-    """The result of a small training whose output the shell redirects."""
+def train(folder, redirection, workers):
+    """The result of two small trainings whose output the shell redirects."""
     command = f'"$0" -m experiments.table1 "$@" {redirection}'
-    return run(command, *TRAINING, *options, "--out", folder)
+    return run(command, *TRAINING, "--seeds=0,1", f"--workers={workers}", "--out", folder)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """The folder of two runs that were trained while somebody listened."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert train(folder, "", "--seeds", "0,1", "--workers", "1").returncode == 0
+    assert train(folder, "", 1).returncode == 0
     return folder
 
 
-def slow(*arguments):
-    return pytest.param(*arguments, marks=pytest.mark.slow)
-
-
+@pytest.mark.slow
 @full
 @pytest.mark.parametrize(
-    ("redirection", "seeds", "status"),
+    ("redirection", "workers", "status"),
     [
-        ("2>&1 | head -3", "0", 2),  # the reader of both leaves early
-        ("2>&-", "0", 0),
-        slow(">/dev/full", "0", 2),  # the table is written, but not printed
-        slow("2>/dev/full", "0,1", 0),
-        slow("<&- >&- 2>&-", "0,1", 0),  # seeds in two workers
+        ("2>&1 | head -3", 1, 2),  # the reader of both leaves early
+        (">/dev/full", 1, 2),  # the table is written, but not printed
+        ("2>/dev/full", 1, 0),
+        ("<&- >&- 2>&-", 2, 0),
     ],
 )
 def test_training_ends_the_same_with_closed_streams(
-    undisturbed, tmp_path, redirection, seeds, status
+    undisturbed, tmp_path, redirection, workers, status
 ):
-    workers = "1" if seeds == "0" else "2"
-    result = train(tmp_path, redirection, "--seeds", seeds, "--workers", workers)
+    result = train(tmp_path, redirection, workers)
     assert result.returncode == status
     assert "Traceback" not in result.stderr
-    if "full" in redirection and status:
+    if redirection == ">/dev/full":
         sentence = "error: No space left on device; what was saved before is whole\n"
         assert result.stderr.endswith(sentence)
-    for seed in seeds.split(","):
-        name = f"net1-seed{seed}-load_digits.h5"
-        assert bits(tmp_path / name) == bits(undisturbed / name)
-    title = (undisturbed / "table1-load_digits.md").read_text().splitlines()[0]
-    assert (tmp_path / "table1-load_digits.md").read_text().splitlines()[0] == title
+    for path in store.run_files(undisturbed):
+        assert bits(tmp_path / path.name) == bits(path)
 
 
 @full
 @pytest.mark.parametrize(
-    ("options", "redirection", "status"),
-    [
-        ("--help", "", 0),
-        ("--nets 7", "2>/dev/full", 2),
-        ("--nets 1 --data-dir /nowhere --data mnist --out {}", ">&- 2>/dev/full", 2),
-    ],
+    ("program", "status"),
+    [("print('printed'), os.kill(os.getpid(), 2)", 130), ("sys.exit(3)", 3)],
 )
-def test_status_is_right_though_nobody_reads_the_message(tmp_path, options, redirection, status):
-    options = options.format(tmp_path).split()
-    assert run(f'"$0" -m experiments.table1 "$@" {redirection}', *options).returncode == status
-
-
-@full
-def test_an_interrupt_is_told_though_stdout_cannot_be_written():
-    program = "import os; from experiments.training import cli\n"
-    program += "cli.run(lambda: (print('printed'), os.kill(os.getpid(), 2)))"
+def test_status_is_right_though_nobody_can_read(program, status):
+    program = "import os, sys; from experiments.training import cli\n" + (
+        f"cli.run(lambda: ({program}))"
+    )
     done = run('"$0" -c "$@" >/dev/full', program)
-    assert (done.returncode, done.stderr) == (130, "stopped by SIGINT\n")
+    assert done.returncode == status
+    assert run('"$0" -c "$@" >/dev/full 2>/dev/full', program).returncode == status
+    if status == 130:
+        assert done.stderr == "stopped by SIGINT\n"
+
+
+def test_new_file_of_a_command_is_no_standard_stream():
+    program = "import os, sys; from experiments.training.messages import open_streams\n"
+    program += "open_streams(); sys.exit(os.open('/', os.O_RDONLY))"
+    assert run('"$0" -c "$@" <&- >&- 2>&-', program).returncode > 2
 
 
 def number_of_a_new_file(_channel, path):
@@ -236,19 +227,6 @@ def number_of_a_new_file(_channel, path):
     print("a message", file=sys.stderr)
     with path.open("w") as file:
         return file.fileno()
-
-
-PARENT = """
-import subprocess, sys
-from experiments.training.messages import open_streams
-open_streams()
-child = "import os; print([os.fstat(descriptor) for descriptor in range(3)])"
-sys.exit(subprocess.run([sys.executable, "-c", child]).returncode)
-"""
-
-
-def test_program_that_a_command_starts_has_open_streams():
-    assert run('"$0" -c "$@" <&- >&- 2>&-', PARENT).returncode == 0
 
 
 WORKER = """

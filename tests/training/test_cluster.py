@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -42,29 +41,24 @@ def test_cluster_keeps_results_only_as_long_as_futures_exist(cluster, dask):
 
 @pytest.mark.slow
 @linux
-def test_cluster_without_workers_is_given_up(tmp_path, monkeypatch):
+def test_stop_waits_for_no_job_of_a_cluster_that_lost_its_workers(tmp_path):
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
-    monkeypatch.setattr(cluster_module, "NO_WORKER_TIMEOUT", 3)
     with (
         distributed.LocalCluster(n_workers=1, **options) as shrinking,
         closing(Cluster(shrinking.scheduler_address)) as pool,
     ):
-        pool.on_message = lambda message: shrinking.scale(0)
+
+        def lose(message):
+            shrinking.scale(0)
+            raise ZeroDivisionError
+
+        pool.on_message = lose
         job = pool.submit(wait_for_stop, tmp_path)
-        sentence = r"lost all its workers, and none came within 0:00:0\d; all saved"
-        with pytest.raises(Problem, match=sentence):
+        with pytest.raises(ZeroDivisionError):
             list(pool.as_completed([job]))
-        assert not shrinking.scheduler.workers
-        pool.stop(signal.SIGINT, [job])  # there is no job that could save something
+        wait_until(lambda: not shrinking.scheduler.workers)
+        pool.stop(signal.SIGINT, [job])
         assert not job.done()  # nor does closing the pool wait for it: it would for ever
-
-
-def test_silent_cluster_with_workers_is_waited_for(dask, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_module, "NO_WORKER_TIMEOUT", 0)
-    dask.on_message = lambda _: threading.Timer(2, dask._stop_signal.set, [signal.SIGTERM]).start()
-    job = dask.submit(wait_for_stop, tmp_path)
-    assert list(dask.as_completed([job])) == [job]
-    assert [path.read_text() for path in tmp_path.iterdir()] == [str(int(signal.SIGTERM))]
 
 
 def their_commit():
@@ -94,8 +88,6 @@ def test_cluster_without_workers_of_one_thread_is_refused(workers, complaint):
     ("address", "reason"),
     [
         ("nonsense", "missing port number in address 'nonsense'"),
-        ("", "missing port number in address ''"),
-        ("localhost:port", "invalid literal for int"),
         ("http://localhost:8787/status", "unknown address scheme 'http'"),
         ("tls://localhost:8786", "TLS expects"),
         ("tcp://localhost:99999", "Time"),

@@ -114,13 +114,6 @@ def test_load_weights_malformed_is_refused(path, what):
     assert str(weights) in expect_sentence(lambda: runs.epochs_done(path, CONFIG))
 
 
-def test_load_weights_of_no_epoch_is_refused(path):
-    store.write_run(path, make_run(1, base=CONFIG))
-    reseal(store.weights_path(path), attribute("epoch", 0))
-    said = expect_sentence(lambda: runs.epochs_done(path, CONFIG))
-    assert "it lacks a configuration or an epoch" in said
-
-
 CONVOLUTIONAL = {
     "layers of two lines": attribute("layers", "3M\n5", "net"),
     "layers without end": attribute("layers", "-".join(["3M1"] * 300), "net"),

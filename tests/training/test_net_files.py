@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +13,10 @@ from safetensors.numpy import load_file, save
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
-from experiments import cnn, export, table1
+from experiments import export
 from experiments.datasets import data
 from experiments.results.trained import load
-from experiments.training import net_files, nets, runs, store
+from experiments.training import net_files, store
 from experiments.training.net_files import NetFile
 from mlp_gpu import network as network_module
 from mlp_gpu.network import Network
@@ -31,10 +30,6 @@ def found(request):
     if request.param == "perceptron":
         return NetFile(PERCEPTRON, 2, Network.initial((841, 7, 10), 3))
     return NetFile(CONVOLUTIONAL, 1, ConvNetwork.initial("2M5s1-MP5", Maps(1, 29, 29), 10, 3))
-
-
-def bits(weights):
-    return [None if W is None else W.tobytes() for W in weights]
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -53,13 +48,6 @@ def test_write_is_read_back_by_us_and_by_others(found, half, tmp_path):
     content = path.read_bytes()
     net_files.write(path, found, half)
     assert path.read_bytes() == content
-
-
-def test_halved_weight_too_large_for_half_precision_is_refused():
-    network = Network.initial((841, 7, 10), 3)
-    network.weights[0][1, 2] = 1e6
-    with pytest.raises(ValueError, match="beyond float16's largest number"):
-        net_files.halved(network)
 
 
 def read_changed(path, found, tensors=(), metadata=None, **entries):
@@ -128,78 +116,38 @@ def test_load_of_an_old_net_file_says_how_to_export_anew(tmp_path):
     assert "python -m experiments.export --net RUN.h5" in said
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The folder of two trained nets, of a kind each."""
-    folder = tmp_path_factory.mktemp("trained")
-    options = ["--data", "digits", "--epochs", "3", "--eta", "2e-3", "--out", str(folder)]
-    table1.main(["--nets", "1", "--limit", "300", *options])
-    cnn.main(["--net", "2M5s1-MP5", *options])
-    return folder
-
-
-def test_export_writes_the_chosen_net_in_half_precision_if_no_answer_changes(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("bias", "kind", "why"),
+    [
+        (1.5, "float16", "float16 changes 0 of 1 answers on test digits"),
+        (1.0001, "float32", "float16 changes 1 of 1 answers on test digits"),  # it rounds it to 1
+        (1e6, "float32", "one is too large for float16"),
+    ],
+)
+def test_export_writes_the_chosen_net_in_half_precision_if_no_answer_changes(
+    bias, kind, why, tmp_path, monkeypatch, capsys
+):
     run = make_run(metrics={"validation_errors": [1, 2]}, sizes=(841, 10))
-    nets_of = {name: Network.initial((841, 10), k) for k, name in enumerate(("latest", "chosen"))}
+    nets = {name: Network.initial((841, 10), k) for k, name in enumerate(("latest", "chosen"))}
+    for network in nets.values():
+        network.weights[0][:, :10] = 0
+        network.weights[0][0, :2] = 1, bias
+    nets["latest"].weights[0][0, 2] = 9
+    path, target = tmp_path / "run.h5", tmp_path / "run.safetensors"
+    store.write_run(path, run)
     attributes = {"config": run.config.to_json(), "epoch": run.epochs}
-    path = tmp_path / "run.h5"
-    image = np.ones((1, 29, 29), np.float32)
-    dataset = data.Dataset(
-        "MNIST", image, np.zeros(1, np.uint8), image, np.zeros(1, np.uint8), "", ""
-    )
+    network_module.save(store.weights_path(path), nets, attributes)
+    arrays = np.ones((1, 29, 29), np.float32), np.zeros(1, np.uint8)
+    dataset = data.Dataset("MNIST", *arrays, *arrays, "", "")
     monkeypatch.setattr(export.configs, "load", lambda *_: dataset)
     monkeypatch.setattr(export.configs, "prepare", lambda found, config: found)
-    for bias, kind in ((1.5, "F16"), (1.0001, "F32")):  # float16 rounds the second to 1
-        for network in nets_of.values():
-            network.weights[0][:, :10] = 0
-            network.weights[0][0, :2] = 1, bias
-        nets_of["latest"].weights[0][0, 2] = 9
-        store.write_run(path, run)
-        network_module.save(store.weights_path(path), nets_of, attributes)
-        target = export.write_net(tmp_path / "net.safetensors", run, path, None)
-        with safe_open(target, "numpy") as file:
-            assert file.get_slice("W1").get_dtype() == kind
-        found = net_files.read(target)
-        assert found.epoch == 1
-        np.testing.assert_array_equal(found.network.weights[0], nets_of["chosen"].weights[0])
-
-
-def test_export_of_nets_answers_as_the_runs_do(trained, tmp_path, capsys):
-    paths = store.run_files(trained)
-    export.main([*map(str, paths), "--out", str(tmp_path)])
-    printed = capsys.readouterr()
-    for path in paths:
-        run = store.read_run(path)
-        target = tmp_path / f"{path.stem}.safetensors"
-        assert f"{target}\n" in printed.out
-        assert f"{path.stem}.safetensors: " in printed.err
-        assert f"epoch {run.chosen}, {target.stat().st_size:,} bytes" in printed.err
-        again = net_files.read(target)
-        assert (again.config, again.epoch) == (run.config, run.chosen)
-        errors = run.metrics.validation_errors[run.chosen - 1], run.chosen_errors
-        assert (again.validation_errors, again.test_errors) == errors
-        whole = runs.load_weights(path, run)["chosen"]
-        halved = net_files.halved(whole)
-        outputs = nets.predictor(run.config, halved).predict(data.load("digits").test_images)
-        changed = np.count_nonzero(outputs.argmax(axis=1) != run.outputs.argmax(axis=1))
-        kind, expected = ("float32", whole) if changed else ("float16", halved)
-        assert f"{kind}, for float16 changes {changed} of 360 answers on test digits" in printed.err
-        assert bits(again.network.weights) == bits(expected.weights)
-
-
-@pytest.mark.parametrize(
-    ("factor", "why"), [(0, "answers on test digits"), (np.inf, "one is too large for float16")]
-)
-def test_export_keeps_weights_whole_that_halving_harms(factor, why, trained, monkeypatch, capsys):
-    path = trained / "net1-seed0-load_digits.h5"
-
-    def halved(network):
-        if factor:
-            raise ValueError
-        return replace(network, weights=tuple(factor * W for W in network.weights))
-
-    monkeypatch.setattr(net_files, "halved", halved)
-    export.main([str(path), "--net"])
-    said = capsys.readouterr().err
-    assert "weights as float32" in said
-    assert why in said
+    export.main([str(path)])
+    said = capsys.readouterr()
+    assert said.out == f"{target}\n"
+    size = f"epoch 1, {target.stat().st_size:,} bytes; weights as {kind}, for {why}\n"
+    assert said.err.endswith(size)
+    found = net_files.read(target)
+    assert (found.config, found.epoch) == (run.config, 1)
+    errors = run.metrics.validation_errors[0], run.chosen_errors
+    assert (found.validation_errors, found.test_errors) == errors
+    np.testing.assert_array_equal(found.network.weights[0], nets["chosen"].weights[0])

@@ -84,8 +84,6 @@ TIMES = {"deform": 1, "train": 10, "evaluate": 100}
 
 
 def test_train_run_bits_depend_on_the_seed(uninterrupted, tmp_path):
-    train(tmp_path / "same.h5")
-    assert bits(tmp_path / "same.h5") == bits(uninterrupted)
     train(tmp_path / "other.h5", changed(CONFIG, seed=6))
     assert bits(tmp_path / "other.h5")[1:] != bits(uninterrupted)[1:]
 
@@ -167,9 +165,6 @@ def test_resume_of_another_configuration_is_refused_with_the_difference(uninterr
         r"choose another folder",
     ):
         train(uninterrupted, other)
-    without = changed(CONFIG, deformation=None)
-    with pytest.raises(Problem, match=r"deformation is \{.*\} there and None here; choose"):
-        train(uninterrupted, without)
     assert uninterrupted.read_bytes() == before
 
 
@@ -246,7 +241,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs L
 @pytest.mark.parametrize(
     ("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_signal_saves_and_the_same_command_resumes(tmp_path, signum, status):
+def test_signal_saves_and_the_same_command_resumes(uninterrupted, tmp_path, signum, status):
     path, stderr = tmp_path / "run.h5", tmp_path / "stderr"
 
     def work():
@@ -254,7 +249,6 @@ def test_signal_saves_and_the_same_command_resumes(tmp_path, signum, status):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # not as under nohup
         cli.run(lambda: train(path, CONFIG, AtEpoch(2, lambda: os.kill(os.getpid(), signum))))
 
-    train(tmp_path / "whole.h5")
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
     join(process)
@@ -269,7 +263,7 @@ def test_signal_saves_and_the_same_command_resumes(tmp_path, signum, status):
     assert run.provenance[-1].why == signal.Signals(signum).name
     assert run.provenance[-1].end
     train(path)
-    assert bits(path) == bits(tmp_path / "whole.h5")
+    assert bits(path) == bits(uninterrupted)
 
 
 def test_a_signal_during_a_save_waits_for_it(signals_raise, tmp_path, monkeypatch):

@@ -20,7 +20,6 @@ from pool_jobs import (
     fail,
     fail_oddly,
     sleep,
-    threads,
     wait_for_stop,
 )
 from waiting import HANG_SECONDS, is_alive, join, wait_until
@@ -193,24 +192,20 @@ def pids(pool):
     return [process.process.pid for process in pool._processes.values()]
 
 
-@pytest.mark.parametrize(("cores", "n_workers", "expected"), [(7, 2, 3), (1, 2, 1)])
-def test_processes_divide_the_cores(cores, n_workers, expected, monkeypatch):
-    monkeypatch.setattr(provenance, "cores", lambda: cores)
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    before = dict(os.environ)
-    with closing(LocalProcesses(n_workers)) as pool:
-        variables, of_numba, pid = result(pool, threads)
-    assert variables == dict.fromkeys(workers.THREAD_VARIABLES, str(expected))
-    assert of_numba == expected
-    assert pid != os.getpid()
-    assert os.environ == before
+@pytest.fixture
+def environments():
+    """The variables of the workers that `started` does not start."""
+    return []
 
 
 @pytest.fixture
-def started(monkeypatch):
+def started(environments, monkeypatch):
     """The GPUs of the workers that pools start, which are no processes here."""
-    process = SimpleNamespace(start=lambda: None, join=lambda *_: None, kill=lambda: None)
+    process = SimpleNamespace(
+        start=lambda: environments.append(dict(os.environ)),
+        join=lambda *_: None,
+        kill=lambda: None,
+    )
     started = []
     context = SimpleNamespace(
         Pipe=workers.multiprocessing.Pipe,
@@ -218,6 +213,18 @@ def started(monkeypatch):
     )
     monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: context)
     return started
+
+
+@pytest.mark.parametrize(("cores", "n_workers", "expected"), [(7, 2, 3), (1, 2, 1)])
+def test_processes_divide_the_cores(cores, n_workers, expected, started, environments, monkeypatch):
+    monkeypatch.setattr(provenance, "cores", lambda: cores)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    with closing(LocalProcesses(n_workers)):
+        threads = dict.fromkeys(workers.THREAD_VARIABLES, str(expected))
+        assert environments == n_workers * [before | threads]
+    assert os.environ == before
 
 
 def test_processes_take_the_gpus_in_turn(started):
@@ -431,8 +438,17 @@ def test_opened_with_gpus_has_a_worker_for_each(arguments, n_jobs, expected, sta
     with jobs.opened(parsed, n_jobs, lambda: 7) as (pool, engine, device):
         assert isinstance(pool, LocalProcesses if expected > 1 else InProcess)
         assert (pool.workers, engine, device) == (expected, "cuda", "Some GPU")
-        assert parsed.windows
     assert started == [number % 2 for number in range((expected > 1) * expected)]
+
+
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize(("cc", "expected"), [((7, 5), False), ((8, 0), True), ((10, 0), True)])
+def test_opened_takes_windows_on_gpus_with_fast_tensor_cores(cc, expected, monkeypatch):
+    monkeypatch.setattr(gpu, "compute_capability", lambda: cc)
+    parsed = parse()
+    assert not parsed.windows
+    with jobs.opened(parsed, 1, lambda: 7):
+        assert parsed.windows == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ command counts for itself.
 """
 
 import builtins
-import datetime
 import errno
 import io
 import json
@@ -15,12 +14,10 @@ import os
 import resource
 import shutil
 import sys
-import time
 
 _fault = json.loads(os.environ.get("DEEPBIG_FAULT", "null"))
 _done = 0
-_CODES = {"full disk": errno.ENOSPC, "quota": errno.EDQUOT, "read-only": errno.EROFS}
-_CODES |= {"broken disk": errno.EIO, "no permission": errno.EACCES}
+_CODES = {"full disk": errno.ENOSPC, "broken disk": errno.EIO}
 _REMOVING = "os.remove", "os.rmdir"  # a full disk can do these
 _EVENTS = "open", "os.rename", "os.mkdir", "os.truncate", *_REMOVING  # of sys.addaudithook
 _open, _fsync = builtins.open, os.fsync
@@ -40,10 +37,8 @@ def _operation(event, path):
         return
     os.close(os.open(_fault["met"], os.O_CREAT | os.O_WRONLY))
     kind = _fault["fault"]
-    if kind in _CODES and not (event in _REMOVING and kind in ("full disk", "quota")):
+    if kind in _CODES and not (event in _REMOVING and kind == "full disk"):
         raise OSError(_CODES[kind], os.strerror(_CODES[kind]), path)
-    if kind == "slow disk":
-        time.sleep(_fault["value"])
     if _done > _fault["at"]:
         return
     if kind == "folder removed":
@@ -83,45 +78,7 @@ def _sync(descriptor):
     _fsync(descriptor)
 
 
-def _install_clock():
-    """Each look at the time of day is hours or days off, to and fro."""
-    steps = (0, 86400 * 400, -86400 * 400, 3600, -3600, 30)
-    looks = 0
-
-    def off():
-        nonlocal looks
-        looks += 1
-        return steps[looks // max(_fault["at"], 1) % len(steps)]
-
-    original, original_ns = time.time, time.time_ns
-    time.time = lambda: original() + off()
-    time.time_ns = lambda: original_ns() + 10**9 * off()
-
-    class Jumping(datetime.datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return super().now(tz) + datetime.timedelta(seconds=off())
-
-    datetime.datetime = Jumping
-
-
-def _install_no_semaphores():
-    import _multiprocessing
-
-    class SemLock:
-        SEM_VALUE_MAX = 2**31 - 1
-
-        def __init__(self, *arguments, **named):
-            raise OSError(_fault["value"], os.strerror(_fault["value"]))
-
-    _multiprocessing.SemLock = SemLock
-
-
-if _fault and _fault["fault"] == "clock":
-    _install_clock()
-elif _fault and _fault["fault"] == "no semaphores":
-    _install_no_semaphores()
-elif _fault:
+if _fault:
     sys.dont_write_bytecode = True
     builtins.open = io.open = _open_file
     os.fsync = _sync
