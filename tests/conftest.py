@@ -1,4 +1,4 @@
-"""What several test files share as fixtures, and what a run of the tests says at its end."""
+"""Fixtures and marks that several test files share."""
 
 import os
 import signal
@@ -20,7 +20,6 @@ if compiled_cache.FOLDER:
 
 # What starts clusters, opens browsers or executes notebooks is slow, and so is all that needs it.
 SLOW_FIXTURES = {"cluster", "browser", "jupyter"}
-LEFT_OUT = pytest.StashKey[int]()
 
 
 @pytest.fixture(scope="session")
@@ -100,29 +99,3 @@ def pytest_collection_modifyitems(items):
         # Of tests/support/executed.py.
         if "device" in item.fixturenames or "on_device" in item.function.__code__.co_names:
             item.add_marker("gpu")
-
-
-def pytest_deselected(items):
-    if not items:  # --last-failed may deselect none
-        return
-    config = items[0].config
-    n_slow = sum(item.get_closest_marker("slow") is not None for item in items)
-    if "not slow" in config.getoption("markexpr"):
-        n_slow += config.stash.get(LEFT_OUT, 0)
-        config.stash[LEFT_OUT] = n_slow
-        if hasattr(config, "workeroutput"):  # a process of pytest-xdist: its parent prints
-            config.workeroutput["left_out"] = n_slow
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node, error):
-    if "left_out" in getattr(node, "workeroutput", {}):  # none of a process that was killed
-        node.config.stash[LEFT_OUT] = node.workeroutput["left_out"]
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_terminal_summary(terminalreporter, config):
-    yield  # all other lines but the last, which counts
-    if LEFT_OUT in config.stash:
-        n = config.stash[LEFT_OUT]
-        terminalreporter.write_line(f"left out: {n} slow tests, which 'make test-all' runs too")

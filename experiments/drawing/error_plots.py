@@ -39,7 +39,6 @@ from experiments.training.formatting import plural
 from experiments.training.store import Run
 
 COUNT_COLOURS = colormaps["Blues"]  # the darker the more, in grey too
-MAX_NUMBERED_ROWS = 16  # of a matrix of shared errors; in a larger one there is no room for numbers
 MAX_PANELS = 8  # runs whose outputs for an image are drawn
 MAX_CLASSES = 30  # that are named on an axis, or have numbers in a table of confusions
 MAX_CLASS_LETTERS = 16  # of the name of a class
@@ -278,25 +277,21 @@ def plot_probabilities(axes: Axes, chances: np.ndarray, label: int, config: Conf
 def plot_shared(rows: Sequence[CommitteeRow], title: str) -> Figure:
     """How many errors any two have in common, members and last the committee.
 
-    Shaded as shares of the row's own errors. Without numbers if there are too many for them.
+    Shaded as shares of the row's own errors.
     """
     own = np.array([row.errors for row in rows])
     with_committee = [*rows[-1].shared, rows[-1].errors]
     counts = np.column_stack([[row.shared for row in rows], with_committee])
     shares = counts / np.maximum(own, 1)[:, None]
-    many = len(own) > MAX_NUMBERED_ROWS
-    height = 1.8 + len(own) * (0.17 if many else 0.28)
-    figure = frame(height)
+    figure = frame(1.8 + 0.28 * len(own))
     axes = figure.add_subplot()
     picture = axes.imshow(shares, cmap=COUNT_COLOURS, vmin=0, vmax=1, aspect="auto")
     for (row, column), n in np.ndenumerate(counts):
-        if not many:
-            _write_number(axes, row, column, n, float(shares[row, column]))
+        _write_number(axes, row, column, n, float(shares[row, column]))
     places = np.arange(len(own))
     short = [*map(str, places[1:]), "C"]
     names = [f"{k}: {shorten(row.member)}" for k, row in zip(short, rows, strict=True)]
-    every = slice(None, None, math.ceil(len(own) / MAX_NUMBERED_ROWS))
-    axes.set_xticks(places[every], short[every])
+    axes.set_xticks(places, short)
     axes.set_yticks(places, names)
     bar = figure.colorbar(picture, location="bottom", shrink=0.5, aspect=30, format="{x:.0%}")
     bar.set_label("share of the row's own errors")

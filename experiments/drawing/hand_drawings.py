@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.benchmarks import window
+from experiments.drawing.figures import LABEL_SIZE, TITLE_SIZE, frame
 from experiments.drawing.thread_drawing import (
     IDLE,
     OUTLINE,
@@ -13,13 +14,10 @@ from experiments.drawing.thread_drawing import (
     THREAD,
     WARP_STEP,
     add_legend,
-    add_text,
-    new_figure,
     plot_box,
     plot_cells,
     plot_lines,
     set_axes,
-    set_bare,
 )
 from mlp_gpu.network import Network
 from mlp_gpu.vector_kernel import CHUNK, PANEL, ROWS, Registers, tile_widths
@@ -60,7 +58,8 @@ def plot_block() -> Figure:
     chain = [(t, t + 1) for t in range(N_IMAGES)]
     title = f"A block of {N_IMAGES} images: deltas of which images correct which image\n"
     title += "(row t: corrections of image t; none above the diagonal, as images come in order)"
-    figure = new_figure(title, 7.6)
+    figure = frame(7.6)
+    figure.suptitle(title, fontsize=TITLE_SIZE)
     (left, right), (steps_left, steps_right) = figure.subplots(2, 2)
     plot_corrections(left, chain, first, "chain: one image at a time,\nall corrections are final")
     text = f"window of {IN_WINDOW}: some corrections\nare of the sweep before"
@@ -107,7 +106,9 @@ TILE_STYLES = {
 
 def plot_vector_tiles() -> Figure:
     """The tiles of vectors of 16 and of 8 numbers at one step."""
-    figure = new_figure("The CPU's kernel: a tile of C = S + A B at one step of k", 6)
+    figure = frame(6)
+    title = "The CPU's kernel: a tile of C = S + A B at one step of k"
+    figure.suptitle(title, fontsize=TITLE_SIZE)
     for axes, sizes in zip(figure.subplots(2, 1), ((16, 32), (8, 16)), strict=True):
         _plot_vector_tile(axes, Registers(*sizes))
     add_legend(figure, TILE_STYLES)
@@ -126,11 +127,16 @@ def _plot_vector_tile(axes: Axes, registers: Registers) -> None:
     for left in range(0, columns, lanes):
         for top in (STEP, *(CORNER + row for row in range(ROWS))):
             plot_box(axes, CORNER + left, top, lanes, 1, WARP_STEP)
-    add_text(axes, CORNER - 1, STEPS / 2, f"k, {CHUNK} steps\na chunk", ha="right")
-    add_text(axes, CORNER + columns + 1, STEPS / 2, "B", ha="left")
-    add_text(axes, CORNER + columns + 1, CORNER + ROWS / 2, "C", ha="left")
-    add_text(axes, -1, CORNER + ROWS / 2, "A", ha="right")
+    for x, y, text, ha in (
+        (CORNER - 1, STEPS / 2, f"k, {CHUNK} steps\na chunk", "right"),
+        (CORNER + columns + 1, STEPS / 2, "B", "left"),
+        (CORNER + columns + 1, CORNER + ROWS / 2, "C", "left"),
+        (-1, CORNER + ROWS / 2, "A", "right"),
+    ):
+        axes.text(x, y, text, ha=ha, va="center", fontsize=LABEL_SIZE)
     title = f"vectors of {lanes} numbers, {registers.number} registers: "
     title += f"{ROWS} rows of {vectors} vectors, {ROWS * vectors} multiply-adds "
     title += f"for {vectors} loads of B and {ROWS} of A"
-    set_bare(axes, (-3, CORNER + PANEL + 4), (0, CORNER + ROWS), title)
+    axes.set(xlim=(-3, CORNER + PANEL + 4), ylim=(CORNER + ROWS + 0.5, -0.5))
+    axes.set_title(title, fontsize=LABEL_SIZE)
+    axes.set_axis_off()

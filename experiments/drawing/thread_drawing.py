@@ -24,6 +24,7 @@ from experiments.drawing.figures import (
     SKY,
     TITLE_SIZE,
     VERMILION,
+    frame,
 )
 from experiments.drawing.traces import Box, Pair, Trace, cells_of, read_traces
 from experiments.training.formatting import plural
@@ -82,7 +83,8 @@ def plot_threads(title: str, views: list[View]) -> Figure:
     lines = textwrap.wrap(title, 50 * n)
     styles = STYLES if any(trace.moved for trace in found) else OF_SHARED
     height = 1.4 + 0.15 * len(lines) + 0.36 / n + 2.9 * max(ratios)
-    figure = new_figure("\n".join(lines), height, n * PANEL_WIDTH)
+    figure = frame(height, n * PANEL_WIDTH)
+    figure.suptitle("\n".join(lines), fontsize=TITLE_SIZE)
     panels = figure.subplots(1, n, squeeze=False)[0]
     for axes, view, trace, ratio in zip(panels, views, found, ratios, strict=True):
         plot_panel(axes, view, trace)
@@ -149,12 +151,6 @@ def caption(view: View, trace: Trace) -> str:
     )
 
 
-def new_figure(title: str, height: float, width: float = FIGURE_WIDTH) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(title, fontsize=TITLE_SIZE)
-    return figure
-
-
 def plot_box(axes: Axes, left: float, top: float, width: float, height: float, style: dict) -> None:
     axes.add_patch(Rectangle((left, top), width, height, **style))
 
@@ -173,10 +169,6 @@ def plot_lines(axes: Axes, left: int, columns: int, rows: int, top: int = 0) -> 
     axes.add_collection(LineCollection(lines, colors="0.75", linewidths=0.5, zorder=0.5))
 
 
-def add_text(axes: Axes, x: float, y: float, text: str, ha: str = "center") -> None:
-    axes.text(x, y, text, ha=ha, va="center", fontsize=LABEL_SIZE)
-
-
 def set_axes(axes: Axes, region: Iterable[int], across: str, down: str, title: str) -> None:
     """Axes that count columns to the right and rows down: from the first row and column on."""
     top, left, bottom, right = region
@@ -188,13 +180,6 @@ def set_axes(axes: Axes, region: Iterable[int], across: str, down: str, title: s
     axes.tick_params(labelsize=LABEL_SIZE)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(6, integer=True))
-
-
-def set_bare(axes: Axes, across: tuple, down: tuple, title: str) -> None:
-    """Axes of a drawing that has no scale: its first and last x, its first and last y."""
-    axes.set(xlim=across, ylim=(down[1] + 0.5, down[0] - 0.5))
-    axes.set_title(title, fontsize=LABEL_SIZE)
-    axes.set_axis_off()
 
 
 def add_legend(figure: Figure, styles: dict[str, dict], columns: int = 3) -> None:

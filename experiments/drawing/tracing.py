@@ -13,6 +13,7 @@ import numpy as np
 
 from cuda_on_cpu import Executor, Launched, access_stats, to_device
 from cuda_on_cpu.access_stats import SECTOR, WORD
+from cuda_on_cpu.parse import Instruction
 from deepbig_runtime import files
 from deepbig_runtime.gpu import Launch
 from experiments.benchmarks import executor
@@ -41,7 +42,8 @@ def execute(launch: Launch) -> Launched:
     """Execute a launch on copies of its arrays of the host, and record accesses."""
     copies = {id(a): to_device(a) for a in launch.arguments if isinstance(a, np.ndarray)}
     arguments = tuple(copies.get(id(a), a) for a in launch.arguments)
-    cc = tensor_cores.LOWEST_CC if launch.kernel in tensor_cores.SIGNATURES else (7, 5)
+    # As tests execute them, which so share the compiled code.
+    cc = (10, 0) if launch.kernel in tensor_cores.SIGNATURES else (7, 5)
     return executor.execute(_executor(cc), replace(launch, arguments=arguments))
 
 
@@ -52,16 +54,18 @@ def _executor(cc: tuple[int, int]) -> Executor:
 
 def _trace(launch: Launch, launched: Launched, view: View) -> Trace:
     """The trace of one view of a launch."""
-    _, name, kind = view.name.split()
-    in_shared = name.startswith("shared")
-    array = _array(launch, launched, name, kind, view.width)
-    region = view.region or (0, 0, array.n_bytes // WORD // array.columns, array.columns)
+    array = _array(launch, launched, view)
+    shape = array.n_bytes // WORD // array.columns, array.columns
+    region = view.region or (0, 0, *shape)
     threads = launch.threads if isinstance(launch.threads, tuple) else (launch.threads, 1)
     thread = view.thread[1] * threads[0] + view.thread[0]
-    block = launched.blocks.tolist().index(view.block[1] * launch.grid[0] + view.block[0])
     of_blocks = [array.accesses(trace) for trace in launched.trace]
-    thread_words = array.words(of_blocks[block][of_blocks[block][:, 1] == thread])
-    step = _step(replace(launched, trace=[of_blocks[block]]), thread, thread_words[view.step], view)
+    of_block = of_blocks[
+        launched.blocks.tolist().index(view.block[1] * launch.grid[0] + view.block[0])
+    ]
+    own = array.words(of_block[of_block[:, 1] == thread])
+    step = _step(replace(launched, trace=[of_block]), thread, own[view.step], view)
+    in_shared = array.name.startswith("shared")
     in_sector = SECTOR // WORD
     sectors = np.unique(step // in_sector)
     moved = (sectors[:, None] * in_sector + np.arange(in_sector)).reshape(-1)
@@ -78,15 +82,15 @@ def _trace(launch: Launch, launched: Launched, view: View) -> Trace:
     return Trace(
         grid=launch.grid,
         threads=threads,
-        shape=(array.n_bytes // WORD // array.columns, array.columns),
+        shape=shape,
         region=region,
         blocks=sorted(bounds),
         of_all=strips(np.sort(array.words(np.concatenate(of_blocks)))),
-        of_block=strips(np.sort(array.words(of_blocks[block]))),
-        own=strips(thread_words),
+        of_block=strips(np.sort(array.words(of_block))),
+        own=strips(own),
         step=strips(step),
         moved=[] if in_shared else strips(moved),
-        n_own=len(thread_words),
+        n_own=len(own),
         n_step=len(step),
         n_turns=access_stats.words_per_bank(step.tolist()) if in_shared else len(sectors),
     )
@@ -96,24 +100,29 @@ def _trace(launch: Launch, launched: Launched, view: View) -> Trace:
 class _Array:
     """An array of a launch, its bytes from address `start` on, in rows of `columns` words.
 
-    sizes: words that a thread accesses at once, by the place of each instruction of one kind.
+    sizes: number of words that each instruction of the launch accesses at once; 0 for those of
+    another kind.
     """
 
+    name: str
     start: int
     n_bytes: int
     columns: int
-    sizes: dict[int, int]
+    sizes: np.ndarray
 
     def accesses(self, trace: np.ndarray) -> np.ndarray:
         """The accesses of a trace to the array: instruction, thread, first word; int (n, 3)."""
         offset = trace[:, 2] - self.start
-        inside = np.isin(trace[:, 0], list(self.sizes)) & (offset >= 0) & (offset < self.n_bytes)
+        inside = (self.sizes[trace[:, 0]] > 0) & (offset >= 0) & (offset < self.n_bytes)
         return np.column_stack((trace[inside, :2], offset[inside] // WORD))
 
     def words(self, accesses: np.ndarray) -> np.ndarray:
         """The words of accesses, each once, in the order in which they come first."""
-        words = [first + i for at, _, first in accesses.tolist() for i in range(self.sizes[at])]
-        return np.array(list(dict.fromkeys(words)), int)
+        sizes = self.sizes[accesses[:, 0]]
+        starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+        words = np.repeat(accesses[:, 2], sizes) + np.arange(len(starts)) - starts
+        distinct, first = np.unique(words, return_index=True)
+        return distinct[np.argsort(first)]
 
     def cells(self, words: np.ndarray, region: Box) -> np.ndarray:
         """The words in a region, by row and column."""
@@ -123,20 +132,23 @@ class _Array:
         return np.column_stack((row, column))[inside]
 
 
-def _array(launch: Launch, launched: Launched, name: str, kind: str, width: int | None) -> _Array:
-    """The argument of that name, or shared0, shared1, ...; kind: "read" or "write"."""
+def _array(launch: Launch, launched: Launched, view: View) -> _Array:
+    """The array of a view: an argument of the kernel, or shared0, shared1, ..."""
+    _, name, kind = view.name.split()
     if name.startswith("shared"):
         start, n_bytes = [v for key, v in launched.arrays.items() if "smem" in key][int(name[-1])]
     else:
         start, n_bytes = launched.arrays[name]
     names = launch.kernel.py_func.__code__.co_varnames
     arguments = dict(zip(names, launch.arguments, strict=False))
-    sizes = {}
-    for place in np.unique(np.concatenate(launched.trace)[:, 0]).tolist():
-        _, code_kind, size = access_stats.access_of(launched.code[place])
-        if code_kind == kind:
-            sizes[place] = max(1, size // WORD)
-    return _Array(start, n_bytes, width or arguments[name].shape[-1], sizes)
+    n = len(launched.code)
+    times = np.sum([np.bincount(trace[:, 0], minlength=n) for trace in launched.trace], axis=0)
+    sizes = np.zeros(n, int)
+    for place, code in enumerate(launched.code):
+        if times[place] and isinstance(code, Instruction):  # that accesses memory
+            _, code_kind, size = access_stats.access_of(code)
+            sizes[place] = max(1, size // WORD) if code_kind == kind else 0
+    return _Array(name, start, n_bytes, view.width or arguments[name].shape[-1], sizes)
 
 
 def _step(launched: Launched, thread: int, word: int, view: View) -> np.ndarray:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import touches
 from programs import needs_toolkit
 
 from experiments.benchmarks.gpu_times import Work, block_work, sweep_work, work_of_an_image
+from experiments.drawing.tracing import execute
 from mlp_gpu.network import padded_shapes
 from mlp_gpu.window import progress
 from mlp_gpu.window.workspace import Workspace
@@ -18,11 +18,14 @@ COUNTED = {"W", "H", "D", "partial", "H_next", "A", "images"}
 def executed_bytes(launches):
     """Of what each launch reads and writes, each number once for each launch."""
     total = 0
-    for launch in launches:
-        names = launch.kernel.py_func.__code__.co_varnames
-        touched = touches.touched(launch, names, 3 * [(1 << 12,)])
-        found = {(a, kind, c) for (a, kind, *_), cells in touched.items() for c in cells}
-        total += 4 * sum(array in COUNTED for array, _, _ in found)
+    for launched in map(execute, launches):
+        accesses = np.concatenate(launched.trace)
+        address = accesses[:, 2]
+        writes = np.array([getattr(code, "opcode", [""])[0] == "st" for code in launched.code])
+        for start, n_bytes in (launched.arrays[name] for name in COUNTED & launched.arrays.keys()):
+            inside = (start <= address) & (address < start + n_bytes)
+            touched = np.column_stack((address, writes[accesses[:, 0]]))[inside]
+            total += 4 * len(np.unique(touched, axis=0))
     return total
 
 

@@ -9,7 +9,7 @@ import pytest
 import reference_cnn
 from executed import device
 from gpu_arrays import arrays, uniform
-from reference import EPS, A, B
+from reference import EPS, A, B, off
 
 from cnn_gpu import filters
 from cnn_gpu.kernels import backward, blocks, forward, layout, pooling, processing, weights
@@ -66,11 +66,6 @@ def weights_of(layer, W, table):
     """The kernels of all connections, by map and source map, a row each; float32."""
     pairs = [(m, i) for m, i in np.ndindex(table.T.shape) if table[i, m]]
     return np.stack([reference_cnn.kernel(W, layer, i, m).ravel() for m, i in pairs]), pairs
-
-
-def off(n, terms):
-    """What a sum of n products, whose absolute values add up to terms, may be off by."""
-    return 4 * np.sqrt(n) * EPS * terms
 
 
 def test_forward(arrays, convolution):

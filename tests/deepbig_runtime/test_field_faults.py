@@ -5,8 +5,6 @@ import errno
 import os
 import signal
 import subprocess
-import sys
-import time
 import warnings
 from importlib import import_module
 
@@ -15,7 +13,6 @@ from factories import changed
 from programs import run
 from run_bits import bits
 from small_runs import CONFIG, train
-from waiting import HANG_SECONDS, wait_until
 
 from deepbig_runtime import compiled_cache, jit
 from deepbig_runtime.errors import Problem, check_threads, explained, signals
@@ -174,31 +171,6 @@ def test_signals_under_nohup_leave_hangups_ignored(signals_raise):
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signals.install()
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-
-
-@posix
-@pytest.mark.slow
-def test_training_under_nohup_survives_a_closed_terminal(tmp_path):
-    options = [*TINY[:-1], "100000", "--seeds", "0,1", "--workers", "2", "--out", str(tmp_path)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "experiments.table1", *options],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
-    )
-    wait_until(lambda: len(store.run_files(tmp_path)) == 2)
-    os.killpg(process.pid, signal.SIGHUP)
-    time.sleep(1)
-    assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=HANG_SECONDS)[1]
-    assert process.returncode == 143
-    assert said.splitlines()[-1].startswith("stopped by SIGTERM: all finished epochs")
-    assert "leaked" not in said
-    for path in store.run_files(tmp_path):
-        assert store.read_run(path).provenance[-1].why == "SIGTERM"
 
 
 # Runs that are extended

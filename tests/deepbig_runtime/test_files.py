@@ -139,19 +139,6 @@ def test_names_of_any_bytes_are_shown_escaped(tmp_path, capsys):
 
 
 @linux
-@pytest.mark.slow
-def test_report_shows_names_of_any_bytes(tmp_path):
-    folder = tmp_path / os.fsdecode(b"\xff")
-    watched_runs.write(folder / os.fsdecode(NOBODYS), watched_runs.make_run(of=4))
-    (folder / os.fsdecode(b"damaged-\xff.h5")).write_bytes(b"x")
-    done = run("-m", "experiments.report", "--runs", folder, "--out", tmp_path / "page.html")
-    assert done.returncode == 0, done.stderr
-    assert "damaged-\\udcff.h5 is damaged" in done.stderr
-    assert "run-\\udcff\\udcfe" in (tmp_path / "page.html").read_text()
-    assert "damaged-\\udcff.h5" in (tmp_path / "page.html").read_text()
-
-
-@linux
 def test_export_prints_names_of_any_bytes(tmp_path):
     path = tmp_path / os.fsdecode(NOBODYS)
     watched_runs.write(path, watched_runs.make_run())

@@ -3,8 +3,6 @@
 import os
 import shutil
 import stat
-import subprocess
-import sys
 
 import numba
 import numpy as np
@@ -14,16 +12,6 @@ from filelock import FileLock
 from deepbig_runtime import compiled_cache, jit
 from experiments.training.provenance import REPOSITORY
 from mlp_gpu import activation
-
-# Philox is in another module than the function that draws with it.
-DRAWING = """
-from deform_gpu import TABLE1
-from deform_gpu.batches import make_matrices
-from deform_gpu.warp import draw_matrices
-matrices = make_matrices([1, 2, 3], TABLE1, 5, 7, 29)
-print(matrices.tobytes().hex(), sum(draw_matrices.stats.cache_hits.values()))
-"""
-FORMULA = "2.0**-23"
 
 posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs owners and modes of files")
 
@@ -38,39 +26,6 @@ def sources(tmp_path):
             ignore=shutil.ignore_patterns("__pycache__"),
         )
     return tmp_path / "sources"
-
-
-def compute(sources, cache):
-    """What these sources compute, as bits, and whether the code for it had been kept."""
-    variables = {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(sources)}
-    result = subprocess.run(
-        [sys.executable, "-c", DRAWING],
-        cwd=sources,
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    bits, hits = result.stdout.split()
-    return bits, hits == "1"
-
-
-@pytest.mark.slow
-def test_an_edited_formula_has_its_effect_and_restoring_it_too(sources, tmp_path):
-    path = sources / "deform_gpu" / "philox.py"
-    original = path.read_text()
-    assert FORMULA in original
-    bits, was_kept = compute(sources, tmp_path)
-    assert not was_kept
-
-    path.write_text(original.replace(FORMULA, "2.0**-24"))
-    edited, was_kept = compute(sources, tmp_path)
-    assert edited != bits
-    assert not was_kept
-
-    path.write_text(original)
-    assert compute(sources, tmp_path) == (bits, True)
-    assert not list(sources.rglob("*.nbi"))  # none beside the sources
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from deform_cases import (
     inverse_affine_tolerance,
     make_images,
 )
-from executed import DEVICES, on_device
+from executed import ENGINE_DEVICES, on_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -180,7 +180,7 @@ def test_deform_of_bad_input_is_refused_on_cpu_and_gpu(change, message):
     with pytest.raises(ValueError, match=message):
         deform(**(good | change))
     if "threads" not in change:
-        with on_device(DEVICES[0]), pytest.raises(ValueError, match=message):
+        with on_device(ENGINE_DEVICES[0]), pytest.raises(ValueError, match=message):
             deform(**({"device": "cuda"} | good | change))
 
 

@@ -1,9 +1,6 @@
 """The page of `python -m experiments.report` in a browser and on paper; what browser.py notices."""
 # ruff: noqa: F401, F811 - fixtures are imported
 
-import os
-import signal
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -106,16 +103,3 @@ def test_the_browser_notices(browser, tmp_path, body, reason):
     path.write_text(f'<!DOCTYPE html><meta charset="utf-8">{body}')
     with pytest.raises(AssertionError, match=reason):
         check_page(browser, path, 768)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")
-def test_a_browser_that_does_not_answer_is_started_anew(browser, tmp_path, monkeypatch):
-    path = tmp_path / "page.html"
-    path.write_text('<!DOCTYPE html><meta charset="utf-8">a text')
-    start = browser._start
-    monkeypatch.setattr(browser, "_start", lambda: (monkeypatch.undo(), start()))
-    monkeypatch.setattr("browser.PATIENCE_SECONDS", 1)
-    (driver,) = browser._driver
-    os.kill(int(driver), signal.SIGSTOP)
-    with pytest.warns(UserWarning, match="no answer of Chromium in 1 s"):
-        assert check_page(browser, path, 768)["text"] == "a text"

@@ -33,10 +33,6 @@ def row(y, first, last):
     return [(y, x) for x in range(first, last + 1)]
 
 
-def patches(tops, left, size=5):
-    return [(top + v, left + u) for top in tops for v in range(size) for u in range(size)]
-
-
 # What the formulas say of the drawn thread in the order of its accesses, of its warp at the drawn
 # step, and of the sectors or turns of that step.
 KNOWN = {
@@ -44,11 +40,6 @@ KNOWN = {
     "forward_partial W read": (column(32, 63, 100), row(42, 96, 127), 4),
     # Copied by columns, summed by rows, which are 33 words apart.
     "delta_partial shared0 read": (row(4, 0, 31), column(0, 31, 10), 1),
-    # A row has 6 numbers, so 32 rows lie in 24 sectors of 8.
-    "draw_matrices matrices write": (row(100, 0, 5), column(96, 127, 0), 24),
-    # A row of the output has 300 numbers, no multiple of 8.
-    "gather_images H write": ([(4, 111)], row(4, 97, 128), 5),
-    "backward_deltas D write": ([(48, 101), (52, 101)], row(48, 96, 127), 4),
     # Thread 37 has lane 5 of warp 1: of each tile of 16 x 8 rows 1 and 9, columns 2 and 3.
     # A step of its warp writes a number of each lane: 8 rows, and 4 of every second column.
     "forward_tensor_products partial write": (
@@ -62,24 +53,11 @@ KNOWN = {
         [(y, 160 + x) for y in range(8) for x in (0, 2, 4, 6)],
         8,
     ),
-    # Neuron 4, 5 reads 5x5 neurons from 8, 10 on: of both maps, which are 29 high.
-    "convolve_maps h read": (
-        patches((8, 29 + 8), 10),
-        [(2 * y, 2 * x) for y, x in [*row(2, 6, 12), *row(3, 0, 12), *row(4, 0, 11)]],
-        10,
-    ),
     # Of column 13: ceil((13 - 4) / 2) to floor(13 / 2); of line 12: ceil((12 - 4) / 2) to 12 / 2.
     "pull_deltas delta read": (
         [(13 * m + y, x) for m in (0, 2) for y in (4, 5, 6) for x in (5, 6)],
         [*row(4, 0, 12), *row(5, 0, 1)],
         3,
-    ),
-    # Thread 5 has hidden neuron 5; at step 11 all threads read the weight of input 11.
-    "forward_naive W1 read": (row(5, 0, 31), column(0, 31, 11), 32),
-    "forward_tiled W1 read": (
-        [(y, x) for x in (5, 13, 21) for y in (2, 18)],
-        [(y, x) for y in range(4) for x in range(8)],
-        4,
     ),
 }
 

@@ -15,6 +15,7 @@ from mlp_gpu.window.sums import MAX_BLOCK
 # Factor of inputs in [-1, 1], and the number added before; the last: pixels of 0 to 255.
 INPUTS = {"x 1": (1, 0), "x 10": (10, 0), "x 100": (100, 0), "0..255": (127.5, 1)}
 SETS = 4  # of images and initial weights
+ETAS = [1e-2, *(pytest.param(eta, marks=pytest.mark.slow) for eta in (1e-3, 1e-4)), 1e-5]
 CHAOS = 1e-2  # distance from float64 from which on any rounding grows until it decides
 
 
@@ -45,7 +46,7 @@ WAYS = {"cpu": (by_engine, 96), "gpu": (by_gpu_windows, MAX_BLOCK)}
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("sizes", [(841, 10), (841, 100, 10)], ids=str)
 @pytest.mark.parametrize("kind", INPUTS)
-@pytest.mark.parametrize("eta", [1e-2, 1e-3, 1e-4, 1e-5])
+@pytest.mark.parametrize("eta", ETAS)
 def test_windows_are_as_near_to_float64_as_a_loop(eta, kind, sizes, way, digits):
     """A loop in float32, as the papers have it, or windows of one image, which tolerate nothing.
 

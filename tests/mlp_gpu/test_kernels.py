@@ -8,13 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from executed import HAS_GPU, device
-from gpu_arrays import arrays, assert_launched_with, assert_repeats_are_bit_equal, uniform
-from reference import EPS, A, B
+from executed import device, on_all_devices
+from gpu_arrays import arrays, uniform
+from reference import EPS, A, B, off
 
 from deepbig_runtime import gpu
-from mlp_gpu import tensor_cores
-from mlp_gpu.kernels import SIGNATURES, backward, evaluate, forward, output, pick, update
+from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 from mlp_gpu.kernels.tensor_evaluate import forward_tensor_batch
 from mlp_gpu.network import pad32
 from mlp_gpu.perceptron import Perceptron
@@ -32,11 +31,6 @@ def layer(n_in, n_out, seed=0):
     """Weights (n_in + 1, n_out) and states (n_in,) of a layer, both float32."""
     rng = np.random.default_rng([seed, n_in, n_out])
     return uniform(rng, n_in + 1, n_out), uniform(rng, n_in), rng
-
-
-def off(n, terms):
-    """What a sum of n products, whose absolute values add up to terms, may be off by."""
-    return 4 * np.sqrt(n) * EPS * terms
 
 
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
@@ -130,6 +124,7 @@ def test_output(arrays, n_in, n_out, scale):
     assert arrays.get(step) == 2
 
 
+@on_all_devices
 @pytest.mark.parametrize(
     ("n", "sizes"),
     [
@@ -160,67 +155,9 @@ def test_evaluate(arrays, n, sizes):
     assert (abs(arrays.get(states[-1]) - p) <= bound).all()
 
 
+@on_all_devices
 def test_perceptrons_are_evaluated_on_tensor_cores_from_compute_capability_8_on(device):
     net = Perceptron((5, 3), 4)
     _, (product, _) = net.evaluate(net.batch[0])
     on_tensor_cores = gpu.compute_capability() >= (8, 0)
     assert product.kernel is (forward_tensor_batch if on_tensor_cores else evaluate.forward_batch)
-
-
-def every_kernel(arrays, n_in, n_out):
-    """Each kernel on a layer of that size: its launch, and the arrays that it modifies."""
-    W, h, rng = layer(n_in, n_out)
-    W, h = arrays.padded(W), arrays.put(h)
-    images, labels = arrays.put(uniform(rng, 3, n_in)), arrays.put(np.zeros(3, np.uint8))
-    order, step = arrays.put(np.array([2, 0, 1])), arrays.put(np.array([1]))
-    sums, back_sums = forward.partial_shape(W.shape, n_in), backward.partial_shape(W.shape)
-    partial, back = arrays.nans(*sums), arrays.nans(*back_sums)
-    delta, delta_in = arrays.put(uniform(rng, n_out)), arrays.nans(n_in)
-    picked, y, out, losses = (arrays.nans(n) for n in (n_in, n_out, n_out, 3))
-    batch = [arrays.put(uniform(rng, 70, n_in)), arrays.nans(70, n_out)]
-    stage_1, stage_2 = forward.propagate_forward(y, partial, W, h)
-    back_1, back_2 = backward.propagate_back(delta_in, back, W, delta, h)
-    _, last = output.output_deltas(out, losses, step, partial, W, h, labels, order)
-    evaluation = evaluate.evaluate(batch, [W])
-    fast = fastest(evaluation, gpu.compute_capability())
-    return [
-        (pick.pick(picked, images, order, step)[0], [picked]),
-        (stage_1, [partial]),
-        (stage_2, [y]),
-        (last, [out, losses, step]),
-        (back_1, [back]),
-        (back_2, [delta_in]),
-        (update.update(W, h, delta, losses)[0], [W]),
-        *((launch, batch[1:]) for launch in (evaluation[0], *fast)),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("n_in", "n_out", "repeats"),
-    [
-        (33, 31, 20),
-        pytest.param(97, 65, 60, marks=pytest.mark.slow),
-        *([(841, 2500, 250), (2500, 2000, 250), (500, 10, 250)] if HAS_GPU else []),
-    ],
-)
-def test_repeats_are_bit_equal(arrays, n_in, n_out, repeats):
-    """Without a GPU, threads and blocks run in another order each time."""
-    assert_repeats_are_bit_equal(arrays, every_kernel(arrays, n_in, n_out), repeats)
-
-
-@pytest.mark.skipif(not HAS_GPU, reason="the executor compiles for the signatures: needs a GPU")
-def test_kernels_are_launched_with_their_signatures(arrays):
-    for launch, _ in every_kernel(arrays, 33, 31):
-        arrays.run([launch])
-    assert_launched_with(signatures())
-
-
-def signatures():
-    """Of all kernels that the GPU can run, but those of the window."""
-    if gpu.compute_capability() < (8, 0):
-        return SIGNATURES
-    return SIGNATURES | {forward_tensor_batch: tensor_cores.SIGNATURES[forward_tensor_batch]}
-
-
-def test_every_kernel_is_tested(arrays):
-    assert {launch.kernel for launch, _ in every_kernel(arrays, 33, 31)} == set(signatures())

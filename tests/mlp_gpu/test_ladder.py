@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from executed import DEVICES, HAS_GPU, on_device
-from gpu_arrays import assert_launched_with
+from executed import HAS_GPU, KERNEL_DEVICES, on_device
 from ladder_cases import copy, epoch, moving
 
 from deepbig_runtime import gpu
@@ -11,7 +10,7 @@ from mlp_gpu.ladder import arrays, cpu, formulas
 from mlp_gpu.ladder import rung6_graph as graph
 from mlp_gpu.ladder import rung7_one_kernel as one_kernel
 from mlp_gpu.ladder.net import Net, black_and_white
-from mlp_gpu.ladder.rungs import RUNGS, SIGNATURES
+from mlp_gpu.ladder.rungs import RUNGS
 
 pytestmark = pytest.mark.gpu
 HIDDEN = [10, 33, pytest.param(128, marks=[] if HAS_GPU else pytest.mark.slow)]
@@ -42,7 +41,7 @@ def assert_close(found, expected, before):
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", KERNEL_DEVICES)
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_rung_makes_the_references_steps(rung, device, hidden, monkeypatch):
     monkeypatch.setattr(graph, "IMAGES_PER_GRAPH", 3)  # two graphs and one image
@@ -56,35 +55,6 @@ def test_a_rung_makes_the_references_steps(rung, device, hidden, monkeypatch):
         (step,) = gpu.read([there.step], stream)
     assert step == len(order)
     assert_close(found.arrays, reference(net, images, labels, order), net.arrays)
-
-
-@pytest.mark.parametrize(
-    ("hidden", "repeats"),
-    [(128, 250)] if HAS_GPU else [pytest.param(33, 3, marks=pytest.mark.slow)],
-)
-@pytest.mark.parametrize("rung", RUNGS)
-def test_repeats_are_bit_equal(rung, hidden, repeats, monkeypatch):
-    """Without a GPU, threads and blocks run in another order each time."""
-    monkeypatch.setattr(graph, "IMAGES_PER_GRAPH", 3)
-    monkeypatch.setattr(one_kernel, "CHUNK", 4)
-    net, (images, labels, order) = moving(hidden), epoch()
-    with on_device(DEVICES[0]):
-        stream, first = gpu.new_stream(), None
-        for _ in range(repeats):
-            there = arrays.put(net, images, labels, order, RUNGS[rung].TRANSPOSED, stream)
-            RUNGS[rung].train(there, stream)
-            found = [W.view(np.uint8) for W in arrays.read(there, stream).arrays]
-            first = first or found
-            assert all((a == b).all() for a, b in zip(found, first, strict=True))
-
-
-@pytest.mark.skipif(not HAS_GPU, reason="the executor compiles for the signatures: needs a GPU")
-def test_kernels_are_launched_with_their_signatures():
-    stream = gpu.new_stream()
-    for rung in RUNGS.values():
-        rung.train(arrays.put(moving(10), *epoch(), rung.TRANSPOSED, stream), stream)
-    gpu.synchronize(stream)
-    assert_launched_with(SIGNATURES)
 
 
 @pytest.mark.parametrize("hidden", [10, 33, 128])

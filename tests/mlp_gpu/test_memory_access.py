@@ -15,7 +15,6 @@ from cuda_on_cpu import access_stats
 from deepbig_runtime.gpu import WARP
 from experiments.drawing import launches
 from mlp_gpu.kernels import evaluate
-from mlp_gpu.ladder.net import N_INPUTS
 from mlp_gpu.tensor_cores import on_tensor_cores
 
 pytestmark = needs_toolkit
@@ -38,7 +37,6 @@ BLOCKS = {
     "gather_images": [(0, 7)],
 }
 HIDDEN = 64  # neurons of the ladder's net: two warps
-PIECE = 8  # words that are moved together
 OF_WINDOW = [(name, block) for name in list(BLOCKS)[8:] for block in BLOCKS[name]]
 
 
@@ -88,25 +86,6 @@ def test_neighbours_want_consecutive_words_in_evaluation():
     assert all(consecutive(words, WARP // 2) for words in biases)
     for words in found["H", "read"] + found["Y", "write"]:
         assert consecutive(words, WARP // 2)
-
-
-@pytest.mark.parametrize(
-    ("name", "counts"),
-    [
-        ("forward_partial", {("W", "read"): 32, ("partial", "write"): 1}),
-        ("delta_partial", {("W", "read"): 32, ("delta", "read"): 1, ("partial", "write"): 1}),
-        ("update_weights", {("W", "read"): 16, ("W", "write"): 16, ("delta", "read"): 1}),
-        ("forward_reduce", {("partial", "read"): 3, ("y", "write"): 1}),
-        ("delta_reduce", {("partial", "read"): 10, ("delta_in", "write"): 1}),
-    ],
-)
-def test_each_word_is_wanted_once(name, counts):
-    found = record(name)
-    n_warps = threads_per_block()[name] // WARP
-    for key, count in counts.items():
-        assert len(found[key]) == n_warps * count, key
-        words = np.concatenate(found[key])
-        assert len(set(words.tolist())) == len(words), key
 
 
 @pytest.mark.parametrize(("name", "block"), OF_WINDOW)
@@ -176,52 +155,6 @@ def test_tensor_cores_get_their_factors_from_32_banks(name, block, leaves_result
     written = found["shared 0", "write"]
     assert bool(written) == leaves_results
     assert all(access_stats.words_per_bank(words.tolist()) <= 2 for words in written)
-
-
-# The ladder's rungs
-
-
-@pytest.mark.parametrize(
-    ("name", "array", "kind", "n_pieces"),
-    [
-        ("forward_naive", "W1", "read", 32),
-        ("forward_tiled", "W1", "read", 4),
-        ("forward_coalesced", "W1", "read", 4),
-        ("forward_shared", "W1", "read", 4),
-        ("train_chunk", "W1", "read", 4),
-        ("train_chunk", "V1", "write", 4),
-        ("deltas_naive", "W2", "read", 4),
-        ("deltas_coalesced", "W2", "read", 32),  # 40 bytes apart
-        ("deltas_shared", "W2", "read", 32),
-        ("update_hidden_naive", "W1", "read", 32),
-        ("update_hidden_naive", "V1", "write", 32),
-        ("update_hidden_coalesced", "W1", "read", 4),
-        ("update_hidden_coalesced", "V1", "write", 4),
-        ("update_outputs_coalesced", "W2", "write", 4),
-        ("update_hidden_shared", "W1", "write", 4),
-        ("update_outputs_shared", "W2", "write", 4),
-    ],
-)
-def test_a_warp_moves_as_many_pieces_as_are_drawn(name, array, kind, n_pieces):
-    steps = record(name)[array, kind]
-    for words in steps:
-        assert len(words) == 32
-        assert len(np.unique(words)) == 32
-        assert len(np.unique(words // PIECE)) == n_pieces
-
-
-@pytest.mark.parametrize("name", ["forward_naive", "forward_tiled", "forward_coalesced"])
-def test_no_tile_spares_a_read(name):
-    """For one image each weight is read once, in each way."""
-    words = np.concatenate(record(name)["W1", "read"])
-    assert sorted(words.tolist()) == list(range(HIDDEN * N_INPUTS))
-
-
-def test_pixels_are_read_by_all_threads_of_a_warp_or_once():
-    for words in record("forward_coalesced")["images", "read"]:
-        assert (words == words[0]).all()
-    brought = np.concatenate(record("forward_shared")["images", "read"])
-    assert sorted(brought.tolist()) == list(range(N_INPUTS))
 
 
 def test_reads_of_a_tile_meet_no_bank_conflict():

@@ -1,4 +1,4 @@
-"""Epochs: schedule, order, choice, evaluation, divergence, and starting in the middle."""
+"""Epochs: schedule, order, choice, evaluation and divergence."""
 
 import numpy as np
 import pytest
@@ -89,22 +89,6 @@ def test_images_to_evaluate_are_kept_once_after_training_took_its_memory():
 
 class Kept(np.ndarray):
     """Images that an engine keeps."""
-
-
-def test_starting_in_the_middle_gives_the_same_bits():
-    whole = new_engine()
-    rows = list(training.train(whole, TRAINING, TRAINING, TEST, SCHEDULE, 7, deform))
-    half = new_engine()
-    list(training.train(half, TRAINING, TRAINING, TEST, Schedule(2, 0.05, 0.5), 7, deform))
-    rest = new_engine(seed=99)
-    rest.set_network(half.get_network())
-    later = list(training.train(rest, TRAINING, TRAINING, TEST, SCHEDULE, 7, deform, first_epoch=3))
-    assert [row.epoch for row in later] == [3, 4]
-    for a, b in zip(rows[2:], later, strict=True):
-        assert (a.train_loss, a.validation_errors) == (b.train_loss, b.validation_errors)
-        assert a.outputs.tobytes() == b.outputs.tobytes()
-    for a, b in zip(whole.get_network().weights, rest.get_network().weights, strict=True):
-        assert a.tobytes() == b.tobytes()
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # also of other threads

@@ -7,7 +7,7 @@ import nets
 import numpy as np
 import pytest
 import reference
-from executed import DEVICES, HAS_GPU, device
+from executed import HAS_GPU, device, on_all_devices
 from test_window import distance
 
 from deepbig_runtime import gpu
@@ -20,8 +20,6 @@ from mlp_gpu.window import engine as window_engine
 from mlp_gpu.window import progress
 from mlp_gpu.window.engine import WindowCudaEngine
 from mlp_gpu.window.progress import LIMITS
-
-pytestmark = pytest.mark.parametrize("device", DEVICES, indirect=True)
 
 ETA = float(np.float32(0.05))  # large, so that corrections and steps show
 
@@ -43,6 +41,7 @@ def count_sweeps(engine):
     return int(state[progress.SWEEPS]), int(state[progress.WINDOW])
 
 
+@on_all_devices
 @pytest.mark.parametrize(
     ("sizes", "n_block"),
     [
@@ -74,20 +73,6 @@ def test_training_in_windows_matches_the_numpy_program_and_float64(sizes, n_bloc
     assert last_window >= max(end - start for start, end in sweeps[-1:])
     exact, _ = reference.train(weights, images, labels, order, ETA)
     assert distance(found.unpadded(), known, weights) < 2 * distance(known, exact, weights)
-
-
-@pytest.mark.slow
-def test_training_of_net_1_at_real_size_is_as_exact_as_in_float32():
-    sizes = NETS[1]
-    engine, weights, images, labels, order = make(sizes, 48, 48)
-    engine.train(images, labels, order, 1e-3)
-    known = [W.astype(np.float32) for W in weights]
-    oracle.train_in_windows(
-        known, images[order], labels[order], 1e-3, progress.FIRST_WINDOW, 48, LIMITS
-    )
-    exact, _ = reference.train(weights, images, labels, order, 1e-3)
-    rounding = distance(known, exact, weights)
-    assert distance(engine.get_network().unpadded(), exact, weights) < 1.5 * rounding
 
 
 def test_windows_adapt_to_how_many_sweeps_images_need():
@@ -202,6 +187,7 @@ def test_graphs_of_two_places_of_images_are_cached(monkeypatch):
     assert len(engine._graphs) == 3
 
 
+@on_all_devices
 def test_repeats_are_bit_equal():
     """Without a GPU, threads and blocks run in another order each time."""
     sizes = (50, 37, 33, 10)

@@ -4,21 +4,16 @@ Numbers that a kernel must not read are NaN, and so are those that it must not w
 """
 # ruff: noqa: F401, F811 - fixtures are imported
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from executed import DEVICES, HAS_GPU, device
-from gpu_arrays import arrays, assert_launched_with, uniform
+from executed import DEVICES, device, on_all_devices
+from gpu_arrays import arrays, uniform
 from reference import EPS, A, B
 
 from deepbig_runtime import gpu
-from experiments.drawing import launches
-from mlp_gpu import tensor_cores
-from mlp_gpu.kernels.tensor_evaluate import forward_tensor_batch
 from mlp_gpu.network import pad32, padded_shapes
 from mlp_gpu.tensor_cores import KERNELS, LOWEST_CC, fastest
-from mlp_gpu.window import SIGNATURES, blocks, products, progress, sums
+from mlp_gpu.window import blocks, products, progress, sums
 from mlp_gpu.window.progress import (
     ALL_TIMES,
     BLOCK,
@@ -134,6 +129,7 @@ def test_a_block_runs_on_tensor_cores_from_compute_capability_8_on(device, cc, o
     assert not {launch.kernel for launch in launches} & set(others)
 
 
+@on_all_devices
 @PLACES
 @pytest.mark.parametrize(("n_in", "n_out"), LONG)
 def test_forward_products(arrays, cc, run, n_in, n_out, first, end, swept):
@@ -145,6 +141,7 @@ def test_forward_products(arrays, cc, run, n_in, n_out, first, end, swept):
     assert_products(cc, arrays.get(partial), H, W, groups(first, end))
 
 
+@on_all_devices
 @PLACES
 @pytest.mark.parametrize(("n_in", "n_out"), LONG)
 def test_backward_products(arrays, cc, run, n_in, n_out, first, end, swept):
@@ -155,6 +152,7 @@ def test_backward_products(arrays, cc, run, n_in, n_out, first, end, swept):
     assert_products(cc, arrays.get(partial), D, W.T, groups(first, end))
 
 
+@on_all_devices
 @pytest.mark.parametrize(("n", "swept"), [(75, 0), (40, 0), (33, 0), (1, 0), (40, 3)])
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
 def test_forward_products_of_a_whole_block_only_before_its_first_sweep(
@@ -217,6 +215,7 @@ def partial_sums(cc, n_columns, first, end, ring):
     return partial, A, G
 
 
+@on_all_devices
 @PLACES
 @pytest.mark.parametrize("hidden", [True, False])
 @pytest.mark.parametrize("is_tight", [True, False])
@@ -296,6 +295,7 @@ def test_output_deltas(arrays, n_out, first, end, swept):
     assert (found[:first, :n_out] == D[:first, :n_out]).all()
 
 
+@on_all_devices
 @PLACES
 @pytest.mark.parametrize("n", small(1, 33, 97))
 def test_backward_deltas(arrays, cc, run, n, first, end, swept):
@@ -318,6 +318,7 @@ def test_backward_deltas(arrays, cc, run, n, first, end, swept):
     assert np.isnan(found[max(end, swept) :]).all()
 
 
+@on_all_devices
 def test_backward_deltas_nan_is_the_largest_change(arrays, cc, run):
     n, first, end = 70, 41, 73
     _, H, _ = layer(n, 5)
@@ -351,6 +352,7 @@ def test_gather_images_only_before_the_first_sweep(arrays, n_in, swept):
     assert np.isnan(found).all()
 
 
+@on_all_devices
 @pytest.mark.parametrize("n", [1, 17, 75])
 @pytest.mark.parametrize(("n_in", "n_out"), LAYERS)
 def test_update_of_a_block_only_when_all_images_are_done(arrays, run, n_in, n_out, n):
@@ -476,15 +478,3 @@ def test_next_block_after_the_last_one_is_empty(arrays):
     assert found[WINDOW] == 128  # a short block says nothing of windows
     arrays.run(progress.end_block(there, 75, 40))
     assert (arrays.get(there) == found).all()
-
-
-ALL_SIGNATURES = SIGNATURES | tensor_cores.SIGNATURES
-ALL_SIGNATURES.pop(forward_tensor_batch)
-
-
-@pytest.mark.skipif(not HAS_GPU, reason="the executor compiles for the signatures: needs a GPU")
-def test_kernels_are_launched_with_their_signatures(arrays):
-    for launch in launches.window().values():
-        there = [arrays.put(a) if isinstance(a, np.ndarray) else a for a in launch.arguments]
-        arrays.run([replace(launch, arguments=tuple(there))])
-    assert_launched_with(ALL_SIGNATURES)

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import tomllib
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -144,15 +143,3 @@ def test_target_installs_the_packages_it_needs(target, locks, tmp_path):
     ).stdout
     installed = re.findall(r"--requirement requirements/(\S+)\.lock", said)
     assert set(installed) - {"$cuda"} == locks  # $cuda: where there is a driver
-
-
-def test_slow_tests_left_out_are_counted(pytestconfig):
-    conftest = pytestconfig.pluginmanager.get_plugin(str(REPOSITORY / "tests" / "conftest.py"))
-    config = SimpleNamespace(stash=pytest.Stash(), getoption=lambda name: "not slow")
-    slow, quick = (
-        SimpleNamespace(config=config, get_closest_marker=markers.get)
-        for markers in ({"slow": "a marker"}, {})
-    )
-    for items in ([slow, slow], [quick], []):  # the last two: --last-failed leaves out more
-        conftest.pytest_deselected(items)
-    assert config.stash[conftest.LEFT_OUT] == 2

@@ -11,6 +11,14 @@ A, B = 1.7159, 0.6666
 EPS = np.finfo(np.float32).eps
 
 
+def off(n, terms):
+    """What a sum of n float32 products, whose absolute values add up to terms, may be off by.
+
+    Four standard deviations.
+    """
+    return 4 * np.sqrt(n) * EPS * terms
+
+
 def random_weights(sizes, rng):
     """Uniform weights, float32 numbers, small enough that no state or delta saturates or grows."""
     return [

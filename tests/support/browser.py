@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -82,7 +81,6 @@ async () => {
     width: document.documentElement.scrollWidth,
     figures: figures.length,
     tables: document.querySelectorAll("table").length,
-    links: links.length,
     ids: [...document.querySelectorAll("[id]")].map((e) => e.id),
     headings: [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].map(
       (e) => [Number(e.tagName[1]), e.textContent.trim()]),
@@ -99,21 +97,17 @@ class Chromium:
     """
 
     def __init__(self, executable: str):
-        self._executable = executable
-        self._start()
-
-    def _start(self) -> None:
         self._thread = ThreadPoolExecutor(1)
-        self._thread.submit(self._launch).result()
+        self._thread.submit(self._launch, executable).result()
 
-    def _launch(self) -> None:
+    def _launch(self, executable: str) -> None:
         from playwright.sync_api import sync_playwright
 
         self._playwright = sync_playwright().start()
         started = Path("/proc/thread-self/children")  # Linux lists there what this thread started
         self._driver = started.read_text().split() if started.exists() else []
         self._browser = self._playwright.chromium.launch(
-            executable_path=self._executable, args=list(ARGUMENTS), timeout=TIMEOUT_MS
+            executable_path=executable, args=list(ARGUMENTS), timeout=TIMEOUT_MS
         )
 
     def _ask(self, work: Callable):
@@ -136,7 +130,7 @@ class Chromium:
 
         width: of the window, pixels. media: screen or print. scheme: light or dark. What goes wrong
         is a list, to which requests that leave the file, requests that fail, and errors of scripts
-        are added. A Chromium that does not answer is started anew, once.
+        are added. Raises TimeoutError if Chromium does not answer.
         """
 
         def show():
@@ -163,12 +157,7 @@ class Chromium:
             finally:
                 context.close()
 
-        try:
-            return self._ask(show)
-        except TimeoutError:
-            warnings.warn(f"no answer of Chromium in {PATIENCE_SECONDS} s", stacklevel=2)
-            self._start()
-            return self._ask(show)
+        return self._ask(show)
 
 
 def _leaving(url: str) -> list[str]:
@@ -200,8 +189,8 @@ def check_page(
 
     Whole: it asks nothing of the network, no script fails, every picture has loaded and is seen,
     links within the page lead somewhere, nothing is wider than the window, and no text leaves or is
-    cut off by its box, except in boxes that scroll. It has: the numbers of `figures`, `tables` and
-    `links`; `ids`; `headings`, with their levels; `text`. screenshot: .png of the whole page.
+    cut off by its box, except in boxes that scroll. It has: the numbers of `figures` and `tables`;
+    `ids`; `headings`, with their levels; `text`. screenshot: .png of the whole page.
     scheme: light or dark.
     """
 

@@ -4,7 +4,6 @@ from itertools import combinations
 
 import factories
 import numpy as np
-from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
 
 from deform_gpu import TRANSLATION, Deformation
@@ -91,10 +90,6 @@ def draw(figure):
     return figure
 
 
-def named_lines(axes):
-    return {line.get_label(): line for line in axes.lines if line.get_label()[0] != "_"}
-
-
 def tick_labels(axis):
     """The labels that are drawn."""
     low, high = sorted(axis.get_view_interval())
@@ -103,18 +98,6 @@ def tick_labels(axis):
         for tick in axis.get_major_ticks()
         if tick.label1.get_visible() and low <= tick.get_loc() <= high
     ]
-
-
-def bars_of(axes):
-    """Of each kind of run: places, errors, lower ends, upper ends."""
-    found = {}
-    for bars in axes.containers:
-        if isinstance(bars, ErrorbarContainer):
-            points, _, (spread,) = bars.lines
-            ends = np.array(spread.get_segments())
-            x, y = points.get_xdata(), points.get_ydata()
-            found[bars.get_label().split(",")[0]] = x, y, ends[:, 0], ends[:, 1]
-    return found
 
 
 def visible_texts(figure):

@@ -13,8 +13,15 @@ from experiments.benchmarks.executor import execute, new_executor
 
 EXECUTORS = {f"{major}.{minor}": new_executor((major, minor)) for major, minor in ((7, 5), (10, 0))}
 DEVICES = list(EXECUTORS) if gpu.missing() else ["GPU"]
-# Each kernel is tested on each of DEVICES. Engines launch the same kernels wherever they are.
+# Kernels that are the same for all are tested on the first, and in `make test-all` on each.
+# Engines launch the same kernels wherever they are.
 ENGINE_DEVICES = DEVICES[:1]
+KERNEL_DEVICES = [
+    *ENGINE_DEVICES,
+    *(pytest.param(name, marks=pytest.mark.slow) for name in DEVICES[1:]),
+]
+# Of tests of what a GPU runs on tensor cores if it can.
+on_all_devices = pytest.mark.parametrize("device", DEVICES, indirect=True)
 HAS_GPU = DEVICES == ["GPU"]
 
 
@@ -78,8 +85,8 @@ def on_device(name):
         yield executor
 
 
-@pytest.fixture(autouse=True, params=DEVICES)
+@pytest.fixture(autouse=True, params=KERNEL_DEVICES)
 def device(request):
-    """Each test of the file runs on each of DEVICES: the executor, None for a GPU."""
+    """Each test of the file runs on each of KERNEL_DEVICES: the executor, None for a GPU."""
     with on_device(request.param) as executor:
         yield executor

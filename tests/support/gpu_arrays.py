@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from numba.core import sigutils
 
 from deepbig_runtime import gpu
 from mlp_gpu import cuda
@@ -66,27 +65,6 @@ def arrays():
 def uniform(rng, *shape):
     """Random float32 numbers in [-1, 1]."""
     return rng.uniform(-1, 1, shape).astype(np.float32)
-
-
-def assert_launched_with(signatures):
-    """See that kernels were compiled for nothing but their signatures."""
-    for kernel, text in signatures.items():
-        expected, _ = sigutils.normalize_signature(text)
-        assert set(kernel.overloads) == {expected}, kernel
-
-
-def assert_repeats_are_bit_equal(arrays, launches, repeats):
-    """See that each launch, with the arrays that it modifies as before, has the same result."""
-    for launch, modified in launches:
-        before = [arrays.get(array) for array in modified]
-        first = None
-        for _ in range(repeats):
-            for array, content in zip(modified, before, strict=True):
-                array.copy_to_device(content, stream=arrays.stream)
-            arrays.run([launch])
-            found = [arrays.get(array).tobytes() for array in modified]
-            first = first or found
-            assert found == first, launch.kernel
 
 
 def count_bytes(monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from llvmlite import binding
 
+from deepbig_runtime import files
 from experiments.benchmarks.narrow import AVX2, AVX2_LANES, SSE, environment
 
 # A processor, and the lanes of its vectors. Without fused multiply-add LLVM calls fmaf of the C
@@ -31,11 +32,13 @@ needs_avx2 = pytest.mark.skipif(
 )
 
 
-def printed_by(processor, code, folder):
+def printed_by(processor, code):
     """The words that a process prints which runs `code`, compiled for a processor of NARROWER.
 
-    folder: for its compiled code, which so does not displace the user's.
+    Its compiled code has a folder of its own in the cache, and so does not displace the user's.
     """
+    folder = files.cache_folder() / "narrow"
+    folder.mkdir(parents=True, exist_ok=True)
     folders = {"PYTHONPATH": os.pathsep.join(sys.path), "XDG_CACHE_HOME": str(folder)}
     process = subprocess.run(
         [sys.executable, "-c", code],

@@ -3,18 +3,17 @@
 import numpy as np
 import reference
 
-from mlp_gpu.network import Network, padded_shapes
+from mlp_gpu.network import Network
 
 
 def make(engine, sizes, seed=0, n=12):
     """The engine with random weights, the same as unpadded float64, images and labels."""
     rng = np.random.default_rng(seed)
     weights = reference.random_weights(sizes, rng)
-    padded = []
-    for W, shape in zip(weights, padded_shapes(sizes), strict=True):
-        padded.append(np.zeros(shape, np.float32))
-        padded[-1][: W.shape[0], : W.shape[1]] = W
-    engine.set_network(Network(sizes, tuple(padded)))
+    network = Network.blank(sizes)
+    for V, W in zip(network.unpadded(), weights, strict=True):
+        V[:] = W
+    engine.set_network(network)
     images = rng.uniform(-1, 1, (n, sizes[0])).astype(np.float32)
     labels = rng.integers(0, sizes[-1], n).astype(np.uint8)
     return engine, weights, images, labels

@@ -68,31 +68,23 @@ def missing_library(name: str) -> str | None:
 
 
 def compile_ptx(
-    kernel: Any,
-    signature: str | tuple,
-    cc: tuple[int, int],
-    lineinfo: bool = False,
-    cache: Path | None = None,
+    kernel: Any, signature: str | tuple, cc: tuple[int, int], cache: Path | None = None
 ) -> str:
-    """The PTX of a kernel, as Numba makes it for a GPU.
+    """The PTX of a kernel, as Numba makes it for a GPU, with the lines of the source.
 
     kernel: made by cuda.jit without a signature. signature: Numba's, or the types of the arguments.
-    cc: compute capability. lineinfo: whether PTX names the lines of the source. cache: see
-    `cached_text`; one folder for each state of the sources of the kernels.
+    cc: compute capability. cache: see `cached_text`; one folder for each state of the sources of
+    the kernels.
     """
     function = kernel.py_func
 
     def make() -> str:
         with _device_functions_for(cc):
-            return cuda.compile_ptx(function, signature, cc=cc, lineinfo=lineinfo)[0]
+            return cuda.compile_ptx(function, signature, cc=cc, lineinfo=True)[0]
 
     source = f"{function.__module__} {function.__code__.co_filename}"  # PTX names the file
-    return cached_text(
-        cache,
-        function.__name__,
-        f"{source} {function.__qualname__} {signature} {cc} {lineinfo}",
-        make,
-    )
+    key = f"{source} {function.__qualname__} {signature} {cc}"
+    return cached_text(cache, function.__name__, key, make)
 
 
 _patching = threading.Lock()  # mock.patch.object on a module is not thread-safe
@@ -127,7 +119,7 @@ def compile_kernel(
 
     Raises ValueError if the compiler's log lacks a number.
     """
-    ptx = compile_ptx(kernel, signature, cc, cache=cache)
+    ptx = compile_ptx(kernel, signature, cc, cache)
     name = kernel.py_func.__name__
     log = cached_text(cache, f"log-{name}", ptx, lambda: link(ptx, cc)[0])
     # "used", not "Used": an earlier line of the log counts registers too.

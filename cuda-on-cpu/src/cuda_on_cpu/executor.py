@@ -1,5 +1,6 @@
 """Arrays of a GPU that is not there, and launches of Numba's kernels on them."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,7 +108,7 @@ class Executor:
         copies = {id(a): (a, to_device(a)) for a in arguments if isinstance(a, np.ndarray)}
         arguments = tuple(copies[id(a)][1] if id(a) in copies else a for a in arguments)
         signature = self.signatures.get(kernel) or tuple(map(_type_of, arguments))
-        kinds = sigutils.normalize_signature(signature)[0]
+        kinds = _argument_types(signature)
         names = kernel.py_func.__code__.co_varnames[: len(kinds)]
         parameters: list[bytes] = []
         views = []
@@ -131,9 +132,14 @@ class Executor:
 
     def _program(self, kernel: Any, signature: str | tuple) -> Program:
         if (kernel, signature) not in self._programs:
-            ptx = compile_ptx(kernel, signature, self.cc, lineinfo=True, cache=self.cache)
+            ptx = compile_ptx(kernel, signature, self.cc, self.cache)
             self._programs[kernel, signature] = Program(ptx, self.cache)
         return self._programs[kernel, signature]
+
+
+@functools.cache  # Numba evaluates it as Python, at each launch
+def _argument_types(signature: str | tuple) -> tuple[types.Type, ...]:
+    return sigutils.normalize_signature(signature)[0]
 
 
 def _type_of(argument: Any) -> types.Type:
