@@ -32,9 +32,9 @@ SQUARE = 9  # the largest |h|^2 of an image of this block in layer 1: the bits o
 FIELDS = 10
 
 MIN_WINDOW, MAX_WINDOW = 8, 512  # images
-# A sweep of net 4 takes an H100 as long as 160 images in it, by a model of its records: so larger
-# windows gain as long as images go through fewer sweeps than this.
-LIMITS = Limits(MIN_WINDOW, MAX_WINDOW, few=3.7, many=7.4)
+# By a model of an H100's records, a sweep costs as much as 160 images in it: larger windows have
+# fewer sweeps, in which images go more often. They gain below `few`, about.
+LIMITS = Limits(MIN_WINDOW, MAX_WINDOW, few=4, many=8)
 FIRST_WINDOW = 128  # of an epoch
 
 WARPS = MAX_WINDOW // WARP

@@ -16,6 +16,7 @@ from mlp_gpu import cpu, cuda, engines
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import CudaEngine
 from mlp_gpu.engine import ENGINE_NAMES
+from mlp_gpu.window import engine as window_engine
 from mlp_gpu.window import progress
 from mlp_gpu.window.engine import WindowCudaEngine
 
@@ -52,6 +53,7 @@ def _small_chunks(monkeypatch):
     monkeypatch.setattr(cpu, "FEW_BLOCK", 4)
     monkeypatch.setattr(cpu, "WEIGHTS_PER_TICK", 0)
     monkeypatch.setattr(cuda, "IMAGES_PER_TICK", 4)
+    monkeypatch.setattr(window_engine, "CHUNK", 2)
 
 
 def bits(engine):

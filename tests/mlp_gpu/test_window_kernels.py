@@ -451,7 +451,7 @@ def test_slide_window_passes_deltas_that_are_all_zero(arrays, first, end):
 
 @pytest.mark.parametrize(
     ("window", "times", "after"),
-    [(16, 556, 8), (16, 555, 16), (16, 278, 16), (16, 277, 32), (8, 999, 8), (512, 1, 512)],
+    [(16, 601, 8), (16, 600, 16), (16, 300, 16), (16, 299, 32), (8, 999, 8), (512, 1, 512)],
 )
 def test_next_block_begins_when_all_images_are_done(arrays, window, times, after):
     for first in (75, 74):
