@@ -53,7 +53,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--minutes",
         type=cli.number(0.1, 1e6),
         metavar="N",
-        help="stop before N minutes are over, compiling included, at the end of an epoch if "
+        help="stop after at most about N minutes, compiling included, at the end of an epoch if "
         "possible; the same command goes on (default: train to the end)",
     )
     add_deformation_arguments(parser)

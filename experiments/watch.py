@@ -4,8 +4,8 @@ Shows one line per run: epochs done, errors of the last epoch in percent, TEfBV 
 the epoch with the lowest validation error), training images per second, the time left, and whether
 it trains, has finished or was stopped. A run is called silent if no new epoch was saved for long,
 though no end was written either. A run appears when its first epoch is saved, and one that was
-resumed when its next epoch is. A run on a GPU is saved every 5 seconds, or after each epoch if that
-takes longer.
+resumed when its next epoch is. A run on a GPU is saved at the end of an epoch, at most every 5
+seconds.
 
 On a terminal the table is drawn again and again, until Ctrl-C. Files are only read, so no training
 is disturbed.

@@ -1,4 +1,4 @@
-"""Reading the files of data sets, which are untrusted input, in bounded memory."""
+"""Reading the files of data sets, which are untrusted input."""
 
 import gzip
 import hashlib

@@ -94,7 +94,7 @@ class Reporter(runs.Callbacks):
 
     def tick(self, n_images: int) -> None:
         self._images += n_images
-        self.trained(0)
+        self._stop_if_late(0)
         if time.perf_counter() - self._sent < MESSAGE_SECONDS:
             return
         if signum := self._channel.stop_signal():
@@ -102,7 +102,11 @@ class Reporter(runs.Callbacks):
         self._channel.send(Trained(self._label, self._images))
         self._images, self._sent = 0, time.perf_counter()
 
-    def trained(self, seconds: float) -> None:
+    def epoch_ended(self, seconds: float) -> None:
+        self._stop_if_late(seconds)
+
+    def _stop_if_late(self, seconds: float) -> None:
+        """Raise TimeIsUp if the time is over in so many seconds."""
         if time.time() + seconds > self._deadline:
             raise runs.TimeIsUp
 
@@ -119,7 +123,7 @@ def train_job(channel: Channel, job: Job) -> Outcome:
     Raises Interrupted on a signal to this process, and when the pool asks its jobs to stop.
     """
     if time.time() > job.deadline:
-        return Outcome(stopped="its turn did not come")
+        return Outcome(stopped="it was not begun before the time was over")
     try:
         dataset = configs.prepare(configs.load(job.config, job.data_dir), job.config)
         engine = nets.make_engine(job.config, job.schedule)
@@ -292,7 +296,7 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
     _announce(jobs, epochs_done, epoch_seconds, pool)
     for job in unfinished:
         if time.time() + epoch_seconds[workload(job)] > job.deadline:
-            tell(f"{job.label}: its first epoch will hardly end within --minutes")
+            tell(f"{job.label}: its first epoch is unlikely to end within --minutes")
     tracks = [
         Track(job.label, job.config, epoch_seconds[workload(job)], epochs_done[job])
         for job in unfinished

@@ -54,14 +54,23 @@ class Track:
     @property
     def seconds_left(self) -> float:
         """Seconds until its end, at the mean rate of the process that trains it."""
-        n_done = self.epochs_done - self.epochs_before
-        n_left = self.config.epochs - self.epochs_done
+        n_done = self._epochs_trained - self.epochs_before
+        n_left = self.config.epochs - self._epochs_trained
         return (time.perf_counter() - self.started) * n_left / n_done
 
     @property
     def work(self) -> float:
         """What is done, in estimated seconds of one worker."""
-        return self.estimate * (self.epochs_done + min(self.images / self.config.data.n_train, 1))
+        return self.estimate * self._epochs_trained
+
+    @property
+    def _epochs_trained(self) -> float:
+        """Saved epochs, and those that are trained and not yet saved: several on a GPU, see runs.
+
+        Else at most one: a second worker of a cluster may report the same images again.
+        """
+        most = self.config.epochs - self.epochs_done if self.config.engine == "cuda" else 1
+        return self.epochs_done + min(self.images / self.config.data.n_train, most)
 
 
 class View:

@@ -1,4 +1,4 @@
-"""One training run on disk: start it or go on with it, save it after each epoch, end it cleanly."""
+"""One training run on disk: start it or go on with it, save its epochs, end it cleanly."""
 
 import math
 import time
@@ -13,6 +13,7 @@ import numpy as np
 
 from deepbig_runtime import files
 from deepbig_runtime.errors import Interrupted, Problem, signals
+from deepbig_runtime.faults import GpuFault
 from experiments.datasets.data import Dataset
 from experiments.training import configs, nets, provenance, store
 from experiments.training.configs import Config, deformer
@@ -37,11 +38,11 @@ class Callbacks:
     def tick(self, n_images: int) -> None:
         """Called repeatedly in an epoch. n_images: number trained since the last call."""
 
-    def trained(self, seconds: float) -> None:
+    def epoch_ended(self, seconds: float) -> None:
         """Called when an epoch has ended that is not the last. seconds: that it took."""
 
     def epoch(self, row: training.Epoch) -> None:
-        """Called after each epoch, when it is saved; the next one may have begun."""
+        """Called for each epoch, in order, once it is saved; later ones may be trained by then."""
 
 
 def seconds_between_saves(config: Config) -> float:
@@ -88,7 +89,8 @@ def load_weights(path: Path, run: store.Run) -> dict[str, AnyNetwork]:
         if any(net.stored().attrs != nets.attributes(config) for net in networks.values()):
             raise files.Malformed(f"its nets have other layers than {config.net_name}")
     store.check_config(weights, config, run.config)
-    between_saves = sum(run.epoch_seconds[epoch:-1])  # of a save, the last epoch is always new
+    # All but the last epoch of a save ended within that time after the save before had begun.
+    between_saves = sum(run.epoch_seconds[epoch:-1])
     if epoch > run.epochs or between_saves > seconds_between_saves(run.config):
         raise Problem(
             f"{weights} is of epoch {epoch} and {path} of epoch {run.epochs}: they do not belong "
@@ -217,16 +219,16 @@ class Saver:
     A save of net 4 takes 0.3 seconds, an epoch of it on an H100 0.7. Leaving the body of `with`
     waits for the save in progress. The error of a save is raised again, files.FileFault.
 
-    on_saved: called in the thread of the training with each epoch, when it is saved. pause: see
-    `seconds_between_saves`.
+    on_saved: called in the thread of the training with each epoch, when it is saved. least_seconds:
+    see `seconds_between_saves`. unsaved: epochs that are not yet in any save.
     """
 
-    def __init__(self, on_saved: Callable[[training.Epoch], None], pause: float):
-        self._on_saved, self._pause = on_saved, pause
+    def __init__(self, on_saved: Callable[[training.Epoch], None], least_seconds: float):
+        self._on_saved, self._least_seconds = on_saved, least_seconds
         self._thread = ThreadPoolExecutor(max_workers=1)
-        self._begun = -math.inf  # when the last save began
-        self._pending: tuple[Future, list[training.Epoch]] | None = None  # the save in progress
-        self._waiting: list[training.Epoch] = []  # epochs that no save has
+        self._last_began = -math.inf  # when the last save did
+        self._in_progress: tuple[Future, list[training.Epoch]] | None = None
+        self.unsaved: list[training.Epoch] = []
 
     def __enter__(self) -> "Saver":
         # Starts the thread, where Ctrl-C still ends it: without memory that can take for ever.
@@ -242,20 +244,20 @@ class Saver:
 
     def add(self, row: training.Epoch) -> bool:
         """Note an epoch that is trained. Returns whether a save is due."""
-        self._waiting.append(row)
-        return time.monotonic() - self._begun >= self._pause
+        self.unsaved.append(row)
+        return time.monotonic() - self._last_began >= self._least_seconds
 
     def start(self, save: Callable[[], None]) -> None:
-        """Begin to save all epochs that no save has, after the save in progress."""
+        """Begin to save all epochs that are in no save, after the save in progress."""
         self.report(wait=True)
-        self._begun = time.monotonic()
-        self._pending, self._waiting = (self._thread.submit(save), self._waiting), []
+        self._last_began = time.monotonic()
+        self._in_progress, self.unsaved = (self._thread.submit(save), self.unsaved), []
 
     def save_rest(self, save: Callable[[], None]) -> None:
-        """Save the epochs that no save has in this thread, if there are any."""
-        if self._waiting:
-            save()
-            self._tell(self._waiting)
+        """Save in this thread the epochs that are in no save."""
+        save()
+        rows, self.unsaved = self.unsaved, []
+        self._tell(rows)
 
     def report(self, wait: bool) -> None:
         """Call `on_saved` for the epochs whose save has begun, unless that save is in progress.
@@ -263,10 +265,10 @@ class Saver:
         wait: for the end of the save.
         """
         with signals.held():
-            if self._pending and (wait or self._pending[0].done()):
-                future, rows = self._pending
+            if self._in_progress and (wait or self._in_progress[0].done()):
+                future, rows = self._in_progress
                 future.result()
-                self._pending = None
+                self._in_progress = None
                 self._tell(rows)
 
     def _tell(self, rows: list[training.Epoch]) -> None:
@@ -323,8 +325,8 @@ def train_run(
                 callbacks.start(run.epochs)
                 for row in epochs:
                     with signals.held():
-                        run.metrics.append(row)
                         latest = engine.get_network()
+                        run.metrics.append(row)
                         if run.chosen == row.epoch:
                             run.outputs, chosen = row.outputs, latest
                         is_due = saver.add(row)
@@ -335,7 +337,7 @@ def train_run(
                             now = replace(run, metrics=run.metrics.first(run.epochs))
                             saver.start(partial(_save, path, now, latest, chosen))
                     if not run.finished:
-                        callbacks.trained(run.epoch_seconds[-1])
+                        callbacks.epoch_ended(run.epoch_seconds[-1])
                 saver.report(wait=True)
         except training.Diverged as reason:
             kept = _end_early(path, run, saver, (latest, chosen), str(reason))
@@ -350,6 +352,10 @@ def train_run(
             raise Interrupted(
                 reason.signum, f"{kept}; the same command goes on from there"
             ) from None
+        except (GpuFault, MemoryError) as reason:
+            if saver.unsaved:
+                _end_early(path, run, saver, (latest, chosen), str(reason) or "no memory")
+            raise
     return run
 
 
@@ -379,6 +385,8 @@ def _end_early(
         with signals.held():
             saver.report(wait=True)  # a second signal may have ended the first wait for it
             _end(run, why)
-            store.write_run(path, run)
-            saver.save_rest(partial(_save, path, run, *networks))
+            if saver.unsaved:
+                saver.save_rest(partial(_save, path, run, *networks))
+            else:
+                store.write_run(path, run)
     return f"{run.epochs} of {run.config.epochs} epochs are safe in {path}"

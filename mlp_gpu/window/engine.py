@@ -92,8 +92,10 @@ class WindowCudaEngine(CudaEngine):
                 if n > 0:
                     self._tell_losses(done, n, tick, self._reader)
                 done, sweeps = done + n, sweeps + needed
-                on_average = -(-needed // max(1, n // self._n_block))
-                self._n_sweeps = min(on_average + SPARE_SWEEPS, self._n_block)
+                # Where no block ended, it is known only that more are needed.
+                found = -(-needed // (n // self._n_block)) if n >= self._n_block else 0
+                wanted = found + SPARE_SWEEPS if found else 2 * self._n_sweeps
+                self._n_sweeps = min(wanted, self._n_block)
             gpu.let_wait(self._reader, self.stream)
             self._seen.reverse()
             ahead = blocks

@@ -32,8 +32,9 @@ SQUARE = 9  # the largest |h|^2 of an image of this block in layer 1: the bits o
 FIELDS = 10
 
 MIN_WINDOW, MAX_WINDOW = 8, 512  # images
-# By a model of an H100's records, a sweep costs as much as 160 images in it: larger windows have
-# fewer sweeps, in which images go more often. They gain below `few`, about.
+# A larger window needs fewer sweeps, but each image passes through more of them. It pays while an
+# image needs fewer than about `few`: by a model of an H100's records a sweep costs as much as 160
+# images in it.
 LIMITS = Limits(MIN_WINDOW, MAX_WINDOW, few=4, many=8)
 FIRST_WINDOW = 128  # of an epoch
 

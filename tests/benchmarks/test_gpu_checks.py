@@ -365,8 +365,8 @@ def test_markers_select_tests_of_gpus():
         path, found, name = line.partition("::")
         if found:
             (repeated if gpu_checks.REPEATS in name else small).add(Path(path).stem)
+    assert repeated == {"test_launches", "test_window_engine"}
     kernels = {"test_kernels", "test_deform_kernels"}
-    assert repeated == kernels | {"test_ladder", "test_window_engine"}
     assert small == kernels | {"test_cnn_kernels", "test_window_kernels"}
 
 

@@ -47,20 +47,25 @@ PRODUCTS = tensor_products.forward_tensor_products, tensor_products.backward_ten
 
 
 @pytest.mark.parametrize(
-    ("kernel", "n_copies", "n_instructions"),
+    ("kernel", "n_ways", "n_copies", "n_instructions"),
     [
-        *((kernel, 8, 125) for kernel in (*PRODUCTS, tensor_products.update_tensor_products)),
-        (forward_tensor_batch, 20, 190),  # 16 of one number
+        *((kernel, 1, 8, 125) for kernel in (*PRODUCTS, tensor_products.update_tensor_products)),
+        (forward_tensor_batch, 2, 8, 125),
+        (forward_tensor_batch, 2, 20, 190),  # 16 of one number
     ],
 )
-def test_tensor_products_multiply_while_numbers_are_copied(kernel, n_copies, n_instructions):
+def test_tensor_products_multiply_while_numbers_are_copied(
+    kernel, n_ways, n_copies, n_instructions
+):
     """48 products of 16 x 8 x 8 a warp, by 188 instructions; the next numbers are under way."""
     is_cuda_12 = metadata.version("cuda-bindings").startswith("12.")  # 13.5 makes one more
     found = with_instructions(kernel, tensor_cores.SIGNATURES, "HMMA", 48)
-    (products,) = [loop for loop in found if not loop.counts["LDGSTS"]]
-    assert products.is_innermost
-    assert len(products.instructions) <= (188 if is_cuda_12 else 189)
-    assert products.counts["LDS"] == 32
+    ways = [loop for loop in found if not loop.counts["LDGSTS"]]
+    assert len(ways) == n_ways
+    for way in ways:
+        assert way.is_innermost
+        assert len(way.instructions) <= (188 if is_cuda_12 else 189)
+        assert way.counts["LDS"] == 32
     found = with_instructions(kernel, tensor_cores.SIGNATURES, "LDGSTS", n_copies)
     (loop,) = [loop for loop in found if not loop.is_innermost]  # not that of scalar products
     assert len(loop.instructions) <= n_instructions

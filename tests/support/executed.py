@@ -76,6 +76,7 @@ def on_device(name):
         patch.setattr(gpu, "missing", lambda n_bytes=0: None)
         patch.setattr(gpu, "compute_capability", lambda: executor.cc)
         patch.setattr(gpu, "device_array", device_array)
+        patch.setattr(gpu, "free_bytes", lambda: 1 << 34)
         patch.setattr(gpu, "new_stream", object)
         patch.setattr(gpu, "synchronize", lambda stream: None)
         patch.setattr(gpu, "let_wait", lambda stream, other: None)

@@ -224,20 +224,19 @@ def test_failed_runs_are_named_at_once_and_the_others_go_on(expected, tmp_path, 
 
 def test_trainings_stop_with_their_minutes_and_go_on_later(expected, tmp_path, monkeypatch, capsys):
     def is_up(reporter, seconds):
-        if seconds:  # at the end of the first epoch
-            raise runs.TimeIsUp
+        raise runs.TimeIsUp  # at the end of the first epoch
 
     queue = make_jobs(tmp_path)
     late = replace(queue[0], deadline=1.0)
     with monkeypatch.context() as patch:
-        patch.setattr(jobs.Reporter, "trained", is_up)
+        patch.setattr(jobs.Reporter, "epoch_ended", is_up)
         outcomes = jobs.train_all([late, *queue[1:]], InProcess())
     assert [outcome.status for outcome in outcomes] == [0, 0, 0]
     first, second, _ = (outcome.stopped for outcome in outcomes)
-    assert first == "its turn did not come"
+    assert first == "it was not begun before the time was over"
     assert second.startswith(f"1 of {EPOCHS} epochs are safe in {queue[1].path}; the same command")
     said = capsys.readouterr().err
-    assert "seed 0: its first epoch will hardly end within --minutes" in said
+    assert "seed 0: its first epoch is unlikely to end within --minutes" in said
     assert f"stopped: seed 1: {second}" in said
     assert "failed" not in said
     assert whys(queue[1].path) == ["its minutes were over"]
@@ -249,9 +248,9 @@ def test_an_epoch_begins_only_if_it_ends_in_time():
     def reporter(seconds):
         return jobs.Reporter("", SimpleNamespace(), time.time() + seconds)
 
-    reporter(HANG_SECONDS).trained(HANG_SECONDS / 2)
+    reporter(HANG_SECONDS).epoch_ended(HANG_SECONDS / 2)
     with pytest.raises(runs.TimeIsUp):
-        reporter(HANG_SECONDS).trained(2 * HANG_SECONDS)
+        reporter(HANG_SECONDS).epoch_ended(2 * HANG_SECONDS)
     with pytest.raises(runs.TimeIsUp):
         reporter(-1).tick(1)
 

@@ -36,9 +36,10 @@ def on_terminal():
         yield sys.stderr
 
 
-def track(label, epochs, epoch_seconds=10.0, epochs_done=0):
+def track(label, epochs, epoch_seconds=10.0, epochs_done=0, **config):
     images = {"n_train": 600, "n_validation": 300, "n_test": 100}
-    return Track(label, make_config(epochs=epochs, data=images), epoch_seconds, epochs_done)
+    config = make_config(epochs=epochs, data=images, **config)
+    return Track(label, config, epoch_seconds, epochs_done)
 
 
 def epoch(run, number):
@@ -116,6 +117,16 @@ def test_lines_predict_the_time_left(tracks, n_finished, steps, left, clock, cap
     assert capsys.readouterr().err.splitlines() == [
         f"{start}, {LINE}, left {text}" for start, text in zip(saved, expected, strict=True)
     ]
+
+
+def test_epochs_that_a_gpu_saves_together_predict_the_same_time(clock, capsys):
+    with View([track("a", 4, engine="cuda")]) as view:
+        view.show(Started("a", 0))
+        clock.now += 30
+        view.show(Trained("a", 3 * 600))
+        for number in (1, 2, 3):
+            view.show(epoch("a", number))
+    assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == ["0:00:10"] * 3
 
 
 def test_bar_of_several_runs(clock):

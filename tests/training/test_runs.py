@@ -27,6 +27,7 @@ from waiting import HANG_SECONDS, join
 
 from deepbig_runtime import errors, files, hdf5
 from deepbig_runtime.errors import Interrupted, Problem
+from deepbig_runtime.faults import GpuFault
 from deform_gpu import TABLE1, deform
 from experiments.training import cli, runs, store
 from experiments.training.configs import deformer
@@ -415,6 +416,21 @@ def test_an_end_saves_the_epochs_that_no_save_has(seldom_saved, uninterrupted, t
         train(path, callbacks=callbacks)
     assert callbacks.epochs == [1, 2, 3]
     assert network.load(store.weights_path(path), Network)[1]["epoch"] == 3
+    train(path)
+    assert bits(path) == bits(uninterrupted)
+
+
+def test_a_fault_of_the_training_saves_the_epochs_that_no_save_has(
+    seldom_saved, uninterrupted, tmp_path
+):
+    def fail():
+        raise GpuFault("the GPU fell off the bus")
+
+    path, callbacks = tmp_path / "run.h5", Reported(fail)
+    with pytest.raises(GpuFault, match="fell off"):
+        train(path, callbacks=callbacks)
+    assert callbacks.epochs == [1, 2, 3]
+    assert epochs_on_disk(path) == 3
     train(path)
     assert bits(path) == bits(uninterrupted)
 

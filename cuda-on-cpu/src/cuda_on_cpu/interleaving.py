@@ -118,9 +118,11 @@ def group_of(launch, thread):
     group = 0
     for lane in range(min(WARP, get(launch, N_THREADS) - first)):
         other = get(states, first + lane)
-        if other == state and (mask >> lane & 1 or mask == ANYBODY):
+        if other == state and mask >> lane & 1:
+            if get(mask_of(launch, first + lane), 0) != mask:
+                return 0
             group |= 1 << lane
-        elif mask >> lane & 1 and other != state and other != FINISHED:
+        elif mask >> lane & 1 and other != FINISHED and mask != ANYBODY:
             return 0
     return group if group >> (thread - first) & 1 else 0
 
@@ -142,7 +144,7 @@ def release(launch):
         put(groups, thread, 0)
         if waits_for_warp(launch, thread):
             before = get(groups, thread - 1) if thread % WARP else 0
-            is_among = before >> (thread % WARP) & 1
+            is_among = before >> (thread % WARP) & 1  # and has the same mask
             put(groups, thread, before if is_among else group_of(launch, thread))
     for thread in range(get(launch, N_THREADS)):
         group = get(groups, thread)

@@ -208,12 +208,15 @@ def check(context, frame, address, size, stamp, place, kind, space):
     if get(found, SPACE) == SHARED:
         first_time = launch_time = block_time  # each block has its own
     begin, granule = get(found, BEGIN), get(found, GRANULE)
+    of_writes = NO_FAULT  # is none if the values are the same, so the rest is checked, too
     for k in range((address - begin) >> granule, ((address + size - 1 - begin) >> granule) + 1):
         writer, reader = get(stamps, 2 * k), get(stamps, 2 * k + 1)
         if kind < WRITE and writer >> TIME_BIT < first_time:
             return NEVER_WRITTEN
         fault = conflict(writer, reader, stamp, kind, launch_time, block_time, barrier_time)
-        if fault:
+        if fault in (WRITES, WRITES_OF_BLOCKS):
+            of_writes = fault
+        elif fault:
             return fault
         if kind == READ:
             times = launch_time, block_time, barrier_time
@@ -222,7 +225,7 @@ def check(context, frame, address, size, stamp, place, kind, space):
             put(stamps, 2 * k, 0)  # until it arrives, reading there is reading uninitialised memory
         else:
             put(stamps, 2 * k, stamp | ATOMICS if kind == ATOMIC else stamp)
-    return NO_FAULT
+    return of_writes
 
 
 @numba.njit

@@ -179,17 +179,17 @@ class Executable:
                 view.allocation.time = int(context[checks.TIME])
             if status:
                 raise KernelFault(self._explain(status, context, ranges, views, grid, block))
-            if n := context[checks.N_SAME]:
-                code = self._kernel.code[context[checks.SAME_PLACE]]
-                assert isinstance(code, Instruction)
-                warnings.warn(
-                    f"{self._name} ({code.line}): {code} writes what another thread writes, too, "
-                    f"with no barrier between them; it was the same value each time ({n:,} times)",
-                    SameValueWarning,
-                    stacklevel=2,
-                )
             if traced:
                 traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
+        if n := context[checks.N_SAME]:
+            code = self._kernel.code[context[checks.SAME_PLACE]]
+            assert isinstance(code, Instruction)
+            warnings.warn(
+                f"{self._name} ({code.line}): {code} writes what another thread writes, too, "
+                f"with no barrier between them; it was the same value each time ({n:,} times)",
+                SameValueWarning,
+                stacklevel=2,
+            )
         times = np.array([0 if k is None else executed[k] for k in self._layout.pieces])
         places = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
         for name, offset in self._layout.shared.items():

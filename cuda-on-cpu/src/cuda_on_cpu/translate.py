@@ -49,7 +49,7 @@ WARP_WAIT = 1 << 30
 # Instructions at which threads wait, and the numbers of their operands.
 WAITS = {"bar": 1, "mma": 4, "shfl": 5, "vote": 3, "match": 3, "activemask": 1}
 EXCHANGES = "mma", "shfl", "vote", "match"  # those of them at which threads give values
-ALL_LANES, ANYBODY = (1 << 32) - 1, 0  # masks; ANYBODY: whoever waits at the same place
+ALL_LANES, ANYBODY = (1 << 32) - 1, -1  # masks; ANYBODY: whoever waits at the same place
 SLOT_BYTES = 64  # that a thread can give to its warp: eight values
 MOST_THREADS, WARP = 1024, 32  # threads of a block, of a warp
 SHUFFLES = ("up", "down", "bfly", "idx")
