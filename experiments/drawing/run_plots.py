@@ -436,13 +436,17 @@ def plot_study(rows: Sequence[StudyRow]) -> Figure:
         axes.plot([studies.held_out([row])[0] for row in own], [place] * len(own), "o", color=BLUE)
         if own[0].setting == studies.USUAL:
             axes.axvline(percent, linestyle=":", color=GREY)
-    names = [
-        own[0].setting if own[0].setting == studies.USUAL else f"{own[0].factor}: {own[0].setting}"
-        for own in of_settings
-    ]
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(of_settings)), [_study_label(own[0]) for own in of_settings])
     axes.invert_yaxis()
     axes.set_xlabel(
         "images held out wrong, %: a dot for each seed; 95 % interval of a net with the mean"
     )
     return finish(figure, f"The study, {rows[0].layers}")
+
+
+def _study_label(row: StudyRow) -> str:
+    """The factor and the setting, and the epochs where these are not told."""
+    if row.setting == studies.USUAL:
+        return row.setting
+    is_told = row.epochs == studies.EPOCHS or "epochs" in row.setting
+    return f"{row.factor}: {row.setting}" + f", {row.epochs:,} epochs" * (not is_told)

@@ -13,6 +13,7 @@ from deepbig_runtime.files import FileFault
 from deform_gpu import COMMITTEE
 from experiments import record, study
 from experiments.datasets import data
+from experiments.drawing import run_plots
 from experiments.results import studies
 from experiments.results.records import read_results
 from experiments.results.rows import StudyRow, read_rows, rows_text
@@ -195,6 +196,22 @@ def test_nets_of_a_machine_share_a_line_with_their_days_and_commits(folder):
     *_, line = studies.report(rows).splitlines()
     assert line.endswith(f"; 2026-11-28 to 2026-11-30; commit {'b' * 12}, {'a' * 12}.")
     assert line.count(first.source.device) == 1
+
+
+def test_a_setting_of_unusual_length_is_labelled_with_it(folder):
+    row = read_rows(folder / "study.csv", StudyRow)[1]
+    rows = [
+        replace(row, factor=factor, setting=setting, epochs=epochs)
+        for factor, setting, epochs in (
+            ("rate", "eta 0.001", 100),
+            ("rate-long", "eta 0.001", 1000),
+            ("length", "1000 epochs", 1000),
+        )
+    ]
+    (axes,) = run_plots.plot_study(rows).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        *("rate: eta 0.001", "rate-long: eta 0.001, 1,000 epochs", "length: 1000 epochs")
+    ]
 
 
 def test_unusual_nets_images_and_epochs_have_a_folder_of_their_own():
