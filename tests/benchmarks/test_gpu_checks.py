@@ -453,7 +453,16 @@ def test_benchmarks_write_to_the_same_folder(status, device, passed, monkeypatch
     assert (tmp_path / "bench.csv").exists()
 
 
+@pytest.fixture
+def _sigint_ends():
+    """A command's first SIGINT ends it, also where the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_sigint_ends")
 def test_training_is_stopped_in_time_and_resumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = table1_path(Path("out"), "net1", 0, "load_digits")
