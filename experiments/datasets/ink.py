@@ -63,7 +63,7 @@ def read_whole(path: Path, size: Maps) -> np.ndarray:
 def _read(path: Path) -> Pixels:
     """A picture's red, green and blue, float32 (height, width, 3), from 0 to 255, the right way up.
 
-    What is transparent becomes paper. Raises Problem if it cannot be read.
+    Transparent pixels become paper. Raises Problem if it cannot be read.
     """
     with reading.picture(path, reading.picture_bytes(path)) as image:
         image.draft("RGB", (WORK_SIDE, WORK_SIDE))  # a JPEG is decoded no larger than needed

@@ -69,8 +69,8 @@ class Job:
 class Outcome:
     """How a job ended: with a finished run, or with a failure, a sentence that says why.
 
-    stopped: what is saved of a run whose time is over, a sentence. status: what the command's exit
-    status becomes: 0, or FAILED, or GPU_FAILED.
+    stopped: how many epochs are saved of a run whose time is over, a sentence. status: what the
+    command's exit status becomes: 0, or FAILED, or GPU_FAILED.
     """
 
     run: Run | None = None
@@ -106,7 +106,7 @@ class Reporter(runs.Callbacks):
         self._stop_if_late(seconds)
 
     def _stop_if_late(self, seconds: float) -> None:
-        """Raise TimeIsUp if the time is over in so many seconds."""
+        """Raise TimeIsUp if the deadline is less than `seconds` away."""
         if time.time() + seconds > self._deadline:
             raise runs.TimeIsUp
 

@@ -60,7 +60,7 @@ class Track:
 
     @property
     def work(self) -> float:
-        """What is done, in estimated seconds of one worker."""
+        """The work done, in estimated seconds of one worker."""
         return self.estimate * self._epochs_trained
 
     @property

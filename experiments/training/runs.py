@@ -26,7 +26,7 @@ GPU_SAVE_SECONDS = 5  # of training between two saves: an epoch may be shorter t
 
 
 class TimeIsUp(Exception):
-    """The time that a training was given is over. The message says what is saved."""
+    """The time that a training was given is over. The message names the saved epochs."""
 
 
 class Callbacks:

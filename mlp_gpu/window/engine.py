@@ -92,10 +92,9 @@ class WindowCudaEngine(CudaEngine):
                 if n > 0:
                     self._tell_losses(done, n, tick, self._reader)
                 done, sweeps = done + n, sweeps + needed
-                # Where no block ended, it is known only that more are needed.
-                found = -(-needed // (n // self._n_block)) if n >= self._n_block else 0
-                wanted = found + SPARE_SWEEPS if found else 2 * self._n_sweeps
-                self._n_sweeps = min(wanted, self._n_block)
+                ended = -(-n // self._n_block)  # blocks; the last of an epoch may be short
+                on_average = -(-needed // ended) if ended else 2 * self._n_sweeps
+                self._n_sweeps = min(on_average + SPARE_SWEEPS, self._n_block)
             gpu.let_wait(self._reader, self.stream)
             self._seen.reverse()
             ahead = blocks

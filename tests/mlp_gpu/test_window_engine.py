@@ -175,6 +175,13 @@ def test_a_block_gets_a_sweep_more_than_blocks_of_the_last_chunk_took(monkeypatc
     assert abs(launched[-1] - 1 - n_sweeps / blocks) < 1
 
 
+def test_an_epoch_shorter_than_a_block_does_not_ask_for_more_sweeps():
+    engine, _, images, labels, _ = make((13, 7), 64, 8)
+    for _ in range(2):
+        engine.train(images, labels, np.arange(8), ETA)
+    assert engine._n_sweeps <= 8 + window_engine.SPARE_SWEEPS
+
+
 def test_graphs_of_two_places_of_images_are_cached(monkeypatch):
     engine, _, images, labels, order = make((13, 7), 20, 40)
     captured, capture = [], gpu.capture

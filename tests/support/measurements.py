@@ -12,7 +12,7 @@ SOURCE = SourceColumns(
 
 
 def timed(us, **fields):
-    """A row of seven repeats that all took so many microseconds."""
+    """A row of seven repeats that took the same number of microseconds each."""
     return columns.bench_row(np.full(7, us), **{"source": SOURCE} | fields)
 
 
