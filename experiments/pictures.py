@@ -23,7 +23,7 @@ from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1
 from experiments.datasets import data
 from experiments.drawing import bench_plots, error_plots, examples, figures, run_plots
-from experiments.results import cnn_tables
+from experiments.results import cnn_tables, studies
 from experiments.results.committee_report import tidy_rows
 from experiments.results.committees import find_committees, longest_committees
 from experiments.results.tables import best_of
@@ -107,8 +107,8 @@ def record_pictures() -> Drawings:
         found["roofline"] = partial(bench_plots.plot_roofline, rows)
     if ladder := next(iter(results.ladders.values()), None):
         found["ladder"] = partial(plot_ladder, ladder)
-    for path, of_nets in results.studies.items():
-        found[path.stem] = partial(run_plots.plot_study, of_nets)
+    for name, nets in studies.joined(results.studies).items():
+        found[name] = partial(run_plots.plot_study, nets)
     longest = cnn_tables.longest_runs(results.runs.values())
     if longest.keys() & run_plots.HOURS_COLOURS.keys():
         found["error_against_hours"] = partial(

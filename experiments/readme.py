@@ -272,7 +272,7 @@ def pages() -> dict[str, dict[str, str]]:
         },
         "docs/what-matters.md": {
             "expectations": studies.expectations(),
-            "study": paragraphs(map(studies.report, results.studies.values())),
+            "study": paragraphs(map(studies.report, studies.joined(results.studies).values())),
         },
         "docs/online-in-blocks.md": {
             "blocks": paragraphs(map(record_tables.block_table, results.blocks.values()))

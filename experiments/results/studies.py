@@ -1,7 +1,8 @@
 """Studies of our guesses: their factors, and the tables of their results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -207,6 +208,20 @@ def _row(factor: str, setting: str, run: Run) -> StudyRow:
         seconds=run.seconds,
         source=run_source(run),
     )
+
+
+def joined(records: Mapping[Path, Sequence[StudyRow]]) -> dict[str, list[StudyRow]]:
+    """The rows of each study, by its name, in the order of the list; from several machines.
+
+    A net has the same bits on each of them.
+    """
+    names = [(name, one.name) for name, factor in factors().items() for one in factor.settings]
+    studies: dict[str, list[StudyRow]] = {}
+    for path, rows in records.items():
+        studies.setdefault(path.stem, []).extend(rows)
+    for rows in studies.values():
+        rows.sort(key=lambda row: names.index((row.factor, row.setting)))
+    return studies
 
 
 def groups(rows: Sequence[StudyRow]) -> list[list[StudyRow]]:

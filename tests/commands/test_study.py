@@ -2,6 +2,7 @@
 
 import csv
 import signal
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -173,6 +174,14 @@ def test_study_is_recorded_and_what_it_had_is_never_lost(folder, tmp_path, empty
         path.write_text(rows_text([row]))
         with pytest.raises((Problem, FileFault), match=complaint):
             record.main([str(path)])
+
+
+def test_rows_of_several_machines_are_joined_in_the_order_of_the_list(folder):
+    rows = read_rows(folder / "study.csv", StudyRow)
+    later, earlier = rows[1::2], rows[::2]
+    joined = studies.joined({Path("b/study.csv"): later, Path("a/study.csv"): earlier})
+    assert list(joined) == ["study"]
+    assert studies.groups(joined["study"]) == studies.groups(rows)
 
 
 def test_seeds_of_a_setting_are_one_line_of_means(folder):
