@@ -39,11 +39,11 @@ SHORT = Plan(Schedule(epochs=75, eta=1e-3, decay=0.96))
 # on 50,000 training images and its errors on the other 10,000.
 QUICK_TABLE1 = {
     "MNIST": {
-        1: Plan(Schedule(epochs=18, eta=3e-3, decay=0.82)),
-        2: Plan(Schedule(epochs=7, eta=3e-3, decay=0.6)),
-        3: Plan(Schedule(epochs=4, eta=3e-3, decay=0.4)),
-        4: Plan(Schedule(epochs=2, eta=2e-3, decay=0.3)),
-        5: Plan(Schedule(epochs=2, eta=1e-3, decay=0.3)),
+        1: Plan(Schedule(epochs=15, eta=3e-3, decay=0.79)),
+        2: Plan(Schedule(epochs=5, eta=3e-3, decay=0.5)),
+        3: Plan(Schedule(epochs=3, eta=3e-3, decay=0.35), 50_000),
+        4: Plan(Schedule(epochs=2, eta=2e-3, decay=0.15), 40_000),
+        5: Plan(Schedule(epochs=2, eta=1e-3, decay=0.3), 40_000),
     },
     "load_digits": {
         1: Plan(Schedule(epochs=30, eta=2e-3, decay=0.92)),

@@ -157,7 +157,7 @@ def test_options_go_before_the_profile(options, schedule, n_images):
     ("options", "engine", "profile"),
     [
         (["--epochs", "5"], "cpu", plans.QUICK_TABLE1["MNIST"][1]),
-        (["--epochs", "30"], "cpu", plans.SHORT),  # the quick one has 18
+        (["--epochs", "30"], "cpu", plans.SHORT),  # the quick one has 15
         (["--epochs", "30"], "cuda", plans.SHORT),
         (["--epochs", "100"], "cuda", plans.PAPER),
         (["--epochs", "5", "--profile", "short"], "cpu", plans.SHORT),
