@@ -204,7 +204,12 @@ def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys)
     runs.mkdir()
     (runs / "a<b.h5").write_bytes(b"nothing of ours")
     own = REPOSITORY / "results" / "amd-epyc-2-cores"
-    names = ("bench.csv", "committee-experiment3.csv", "scaling.csv", "table1-longer-net1-seed0.json")
+    names = (
+        "bench.csv",
+        "committee-experiment3.csv",
+        "scaling.csv",
+        "table1-longer-net1-seed0.json",
+    )
     for name in names:
         content = (own / name).read_bytes() if (own / name).exists() else b"a,b\n1,2\n"
         (results / name).write_bytes(content[: len(content) - 150])

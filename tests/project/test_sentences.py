@@ -263,8 +263,8 @@ SAID = [
     ),
     Said(
         "README.md",
-        "`make table1` takes {} on two cores of an AMD EPYC with AVX-512, {} with AVX2; `make "
-        "committee` {}; the first net after `git clone` {:.0f} s.",
+        "`make table1` takes {} on two cores of an Intel Xeon with AVX-512, {} limited to AVX2; on "
+        "two of an AMD EPYC `make committee` takes {}, the first net after `git clone` {:.0f} s.",
         times_of_commands,
     ),
     Said(

@@ -60,7 +60,10 @@ def test_damaged_json_record_is_named_and_kept(folder, tmp_path, what):
     ("name", "part"),
     [
         *(("ladder.json", part) for part in ("hidden", "times.0.us.0", "provenance.device")),
-        *(("table1-longer-net1-seed0.json", part) for part in ("config.sizes.1", "metrics.test_errors.0")),
+        *(
+            ("table1-longer-net1-seed0.json", part)
+            for part in ("config.sizes.1", "metrics.test_errors.0")
+        ),
         *(("blocks.json", part) for part in ("rows.0.distances", "rows.0.sweeps_per_image")),
     ],
 )
