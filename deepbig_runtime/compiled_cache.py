@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 from contextlib import suppress
+from fnmatch import fnmatch
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -52,6 +53,15 @@ def state_of_sources() -> str:
         digest.update(f"{path.relative_to(SOURCES).as_posix()} {len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def compiled_source(path: Path) -> Path | None:
+    """The path below SOURCES of a source file that `state_of_sources` counts; None for others."""
+    with suppress(ValueError):
+        found = path.resolve().relative_to(SOURCES)
+        if any(fnmatch(found.parts[0], package) for package in COMPILED):
+            return found
+    return None
 
 
 def why_not_private(folder: Path) -> str | None:

@@ -7,16 +7,42 @@ it always belongs to the present sources.
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numba
 from filelock import FileLock, Timeout
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, _CacheLocator
 
-from deepbig_runtime.compiled_cache import FOLDER
+from deepbig_runtime.compiled_cache import FOLDER, compiled_source
 
 ROUNDING = {"fastmath": False, "error_model": "python"}  # Numba's defaults
 LOCK_SECONDS = 10  # to wait for another process that saves
+
+
+class _Locator(_CacheLocator):
+    """The place of a function's compiled code in FOLDER, whose name tells the state of the sources.
+
+    Numba's own place depends on the path and the time of the source file: code that was carried to
+    another machine would not be found.
+    """
+
+    def __init__(self, source: Path, line: int):
+        self._source, self._line = source, line
+
+    @classmethod
+    def from_function(cls, py_func: Callable, py_file: str) -> "_Locator | None":
+        source = compiled_source(Path(py_file))
+        return None if source is None else cls(source, py_func.__code__.co_firstlineno)
+
+    def get_cache_path(self) -> str:
+        assert FOLDER is not None  # else `keep` makes no cache
+        return str(FOLDER / ".".join(self._source.parent.parts))
+
+    def get_source_stamp(self) -> int:
+        return 0
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
 
 
 class Kept:
@@ -27,6 +53,12 @@ class Kept:
 
     cache_path: str
     flush: Callable[[], None]
+    _impl_class: ClassVar[Any]  # of Numba's cache
+
+    def __init_subclass__(cls) -> None:
+        usual = cls._impl_class
+        locators = {"_locator_classes": [_Locator, *usual._locator_classes]}
+        cls._impl_class = type(usual.__name__, (usual,), locators)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:

@@ -49,12 +49,14 @@ def write_csv(stem: Path, run: Run) -> list[Path]:
     return written
 
 
-def write_net(path: Path, run: Run, run_path: Path, data_dir: Path | None) -> Path:
-    """Write a run's net at its chosen epoch as a net file at `path`. Prints what it holds.
+def write_net(
+    path: Path, run: Run, run_path: Path, data_dir: Path | None, in_parts: bool = False
+) -> list[Path]:
+    """Write a run's net at its chosen epoch as a net file at `path`. Prints a description.
 
-    run_path: the run's file, beside which its weights are. Raises Problem if they do not belong
-    together or the run was tested on other data, files.FileFault if a file cannot be read or
-    written.
+    run_path: the run's file, beside which its weights are. in_parts: as of `net_files.write`.
+    Returns the paths written. Raises Problem if the files do not belong together or the run was
+    tested on other data, files.FileFault if a file cannot be read or written.
     """
     dataset = configs.load(run.config, data_dir)
     prepared = configs.prepare(dataset, run.config)
@@ -71,12 +73,13 @@ def write_net(path: Path, run: Run, run_path: Path, data_dir: Path | None) -> Pa
     else:
         half, why = changed == 0, f"float16 changes {changed} of {n:,} answers on test digits"
     files.make_folder(path.parent)
-    net_files.write(path, trained.of_run(run, network), half)
+    written = net_files.write(path, trained.of_run(run, network), half, in_parts)
+    n_bytes = sum(part.stat().st_size for part in written)
     tell(
-        f"{path.name}: {run.config.title}, epoch {run.chosen}, {path.stat().st_size:,} "
+        f"{path.name}: {run.config.title}, epoch {run.chosen}, {n_bytes:,} "
         f"bytes; weights as {'float16' if half else 'float32'}, for {why}"
     )
-    return path
+    return written
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -89,9 +92,17 @@ def main(argv: list[str] | None = None) -> None:
         action="store_true",
         help="write the net of the chosen epoch, RUN.safetensors (default)",
     )
+    parser.add_argument(
+        "--parts",
+        action="store_true",
+        help=f"cut RUN.safetensors into parts of at most {net_files.PART_BYTES // 10**6} MB, "
+        "RUN.safetensors.1of2 and so on; the name of any part stands for the net",
+    )
     cli.add_data_dir_argument(parser)
     cli.add_out_argument(parser, "folder to write in (default: that of the run file)")
     arguments = parser.parse_args(argv)
+    if arguments.csv and arguments.parts:
+        parser.error("argument --parts: not allowed with argument --csv")
     arguments.runs = store.without_weights(arguments.runs)
     stems = [(arguments.out or path.parent) / path.stem for path in arguments.runs]
     stem, n = Counter(stems).most_common(1)[0]
@@ -105,7 +116,7 @@ def main(argv: list[str] | None = None) -> None:
             written = write_csv(stem, run)
         else:
             target = stem.with_name(stem.name + net_files.SUFFIX)
-            written = [write_net(target, run, path, arguments.data_dir)]
+            written = write_net(target, run, path, arguments.data_dir, arguments.parts)
         for target in written:
             print(target)
 

@@ -5,10 +5,14 @@ no answer; a run file and its weights file have four times as much. Its tensors 
 the net is stored with: weights as F16 or F32, connection tables as U8. Its metadata have one entry,
 JSON: the run's configuration, the epoch and its errors, and the SHA-256 of the file with dashes in
 the place of these 64 digits. As in a run file, the checksum shows damage, not origin.
+
+Where files must be small, it is cut into parts, RUN.safetensors.1of2 and so on. Each begins with
+the 64 digits; the file itself follows, part by part.
 """
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,6 +31,8 @@ from experiments.training.validation import Count, Sha256, convert, parse_json
 SUFFIX = ".safetensors"
 ENTRY = "deepbig net"  # of the metadata
 NO_DIGITS = "-" * 64
+PART = re.compile(rf"(.+{re.escape(SUFFIX)})\.\d+of([1-9]\d?)")  # a name; the net file's, and n
+PART_BYTES = 15_000_000
 WEIGHT = np.dtype(np.float32)
 
 
@@ -76,8 +82,11 @@ def halved(network: AnyNetwork) -> AnyNetwork:
     return replace(network, weights=tuple(weights))
 
 
-def write(path: Path, found: NetFile, half: bool) -> None:
-    """Replace a net file. half: weights as float16. Raises files.FileFault if that fails."""
+def write(path: Path, found: NetFile, half: bool, in_parts: bool = False) -> list[Path]:
+    """Replace a net file, or its parts; returns their paths. Raises files.FileFault if that fails.
+
+    half: weights as float16. in_parts: of at most PART_BYTES each.
+    """
     dtypes = {WEIGHT: np.float16 if half else WEIGHT, np.dtype(bool): np.uint8}
     arrays = found.network.stored().arrays
     tensors = {name: W.astype(dtypes[W.dtype], order="C") for name, W in arrays.items()}
@@ -87,7 +96,21 @@ def write(path: Path, found: NetFile, half: bool) -> None:
     # One entry, because the library writes several in any order.
     text = json.dumps(entry | {"sha256": NO_DIGITS})
     content = safetensors.numpy.save(tensors, {ENTRY: text})
-    files.replace(path, _with_digits(content, NO_DIGITS, hashlib.sha256(content).hexdigest()))
+    digits = hashlib.sha256(content).hexdigest()
+    content = _with_digits(content, NO_DIGITS, digits)
+    if not in_parts:
+        files.replace(path, content)
+        return [path]
+    step = PART_BYTES - len(digits)
+    starts = range(0, len(content), step)
+    parts = _part_paths(path, len(starts))
+    for part, start in zip(parts, starts, strict=True):
+        files.replace(part, digits.encode() + content[start : start + step])
+    return parts
+
+
+def _part_paths(path: Path, n: int) -> list[Path]:
+    return [path.with_name(f"{path.name}.{number}of{n}") for number in range(1, n + 1)]
 
 
 def _with_digits(content: bytes, old: str, new: str) -> bytes:
@@ -95,11 +118,13 @@ def _with_digits(content: bytes, old: str, new: str) -> bytes:
 
 
 def read(path: Path) -> NetFile:
-    """The content of a net file.
+    """The content of a net file. path: its own, or that of one of its parts.
 
-    Raises files.FileFault if it is missing, damaged or something else, or holds what no net can.
+    Raises files.FileFault if it or a part is missing, damaged or something else, or if it holds
+    weights that no net can have.
     """
-    content = files.read_bytes(path)
+    part = PART.fullmatch(path.name)
+    content = _joined(path.with_name(part[1]), int(part[2])) if part else files.read_bytes(path)
     with files.checked(path):
         entry, tensors = _parse(content)
         blank = _with_digits(content, entry.sha256, NO_DIGITS)
@@ -115,6 +140,17 @@ def read(path: Path) -> NetFile:
             if (wrong or 0) > n:
                 raise files.Malformed(f"{wrong} of {n} images are wrong there")
         return NetFile(config, entry.epoch, network, *errors)
+
+
+def _joined(path: Path, n: int) -> bytes:
+    """The net file at `path` that was cut into n parts."""
+    parts = _part_paths(path, n)
+    contents = [files.read_bytes(part) for part in parts]
+    digits = len(NO_DIGITS)
+    for part, content in zip(parts, contents, strict=True):
+        if content[:digits] != contents[0][:digits]:
+            raise files.FileFault(f"{part} is not a part of the same net as {parts[0]}")
+    return b"".join(content[digits:] for content in contents)
 
 
 def _parse(content: bytes) -> tuple[_Entry, dict[str, np.ndarray]]:

@@ -3,6 +3,8 @@
 import os
 import shutil
 import stat
+import subprocess
+import sys
 
 import numba
 import numpy as np
@@ -162,6 +164,30 @@ def test_no_other_folder_of_numbas_is_taken(folder, monkeypatch):
     assert "NullCache" not in type(jit.njit(increment)._cache).__name__
     monkeypatch.setattr(locator, "from_function", classmethod(lambda *_: None))
     assert "NullCache" in type(jit.njit(increment)._cache).__name__
+
+
+def test_code_is_found_by_sources_in_another_place_and_of_another_time(sources, tmp_path):
+    program = (
+        "from mlp_gpu import activation\n"
+        "from deepbig_runtime.jit import njit\n"
+        "function = njit(activation.scaled_tanh)\n"
+        "function(0.5)\n"
+        "print(sum(function.stats.cache_hits.values()))"
+    )
+    other = tmp_path / "elsewhere"
+    shutil.copytree(sources, other, copy_function=shutil.copy)  # whose files are newer
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": ""}
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for folder in (sources, other)
+    ]
+    assert printed == ["0\n", "1\n"]
 
 
 def test_options_are_numbas(folder):

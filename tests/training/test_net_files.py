@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save
 
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
+from deepbig_runtime import files
 from experiments import export
 from experiments.datasets import data
 from experiments.results.trained import load
@@ -48,6 +49,33 @@ def test_write_is_read_back_by_us_and_by_others(found, half, tmp_path):
     content = path.read_bytes()
     net_files.write(path, found, half)
     assert path.read_bytes() == content
+
+
+def test_net_in_parts_is_read_by_the_name_of_any_and_a_missing_or_foreign_one_is_named(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(net_files, "PART_BYTES", 15_000)
+    found = NetFile(PERCEPTRON, 2, Network.initial((841, 7, 10), 3))
+    whole, *parts = (
+        path
+        for in_parts in (False, True)
+        for path in net_files.write(tmp_path / "a.safetensors", found, True, in_parts)
+    )
+    sizes = [part.stat().st_size for part in parts]
+    assert max(sizes) == 15_000
+    assert sum(sizes) == whole.stat().st_size + 64 * len(parts)
+    for part in parts:
+        again = load(part)
+        assert again.described == found.described
+        for W, V in zip(again.network.weights, found.network.weights, strict=True):
+            np.testing.assert_array_equal(W, V.astype(np.float16))
+    second = parts[1].read_bytes()
+    parts[1].write_bytes(b"-" + second[1:])
+    with pytest.raises(files.FileFault, match=f"{parts[1].name} is not a part of the same net as"):
+        load(parts[0])
+    parts[1].unlink()
+    with pytest.raises(files.FileFault, match=parts[1].name):
+        load(parts[0])
 
 
 def read_changed(path, found, tensors=(), metadata=None, **entries):
