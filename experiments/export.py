@@ -95,8 +95,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--parts",
         action="store_true",
-        help=f"cut RUN.safetensors into parts of at most {net_files.PART_BYTES // 10**6} MB, "
-        "RUN.safetensors.1of2 and so on; the name of any part stands for the net",
+        help=f"cut a larger RUN.safetensors into parts of at most {net_files.PART_BYTES // 10**6} "
+        "MB, RUN.safetensors.1of2 and so on; the name of any part stands for the net",
     )
     cli.add_data_dir_argument(parser)
     cli.add_out_argument(parser, "folder to write in (default: that of the run file)")

@@ -85,7 +85,7 @@ def halved(network: AnyNetwork) -> AnyNetwork:
 def write(path: Path, found: NetFile, half: bool, in_parts: bool = False) -> list[Path]:
     """Replace a net file, or its parts; returns their paths. Raises files.FileFault if that fails.
 
-    half: weights as float16. in_parts: of at most PART_BYTES each.
+    half: weights as float16. in_parts: in parts of at most PART_BYTES, if it is larger.
     """
     dtypes = {WEIGHT: np.float16 if half else WEIGHT, np.dtype(bool): np.uint8}
     arrays = found.network.stored().arrays
@@ -98,7 +98,7 @@ def write(path: Path, found: NetFile, half: bool, in_parts: bool = False) -> lis
     content = safetensors.numpy.save(tensors, {ENTRY: text})
     digits = hashlib.sha256(content).hexdigest()
     content = _with_digits(content, NO_DIGITS, digits)
-    if not in_parts:
+    if not in_parts or len(content) <= PART_BYTES:
         files.replace(path, content)
         return [path]
     step = PART_BYTES - len(digits)
