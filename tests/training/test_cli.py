@@ -58,6 +58,7 @@ REFUSED = [
     ("table1", "--shear=1.1", "expected a number from 0 to 1, got '1.1'"),
     ("table1", "--validation=0", "expected an integer of at least 1, got '0'"),
     ("table1", "--validation-part=2", "needs --validation"),
+    ("table1", "--minutes=5 --scheduler=tcp://a:1", "not allowed with --scheduler"),
     ("table1", "--no-distortion --sigma=4", "not allowed with options of the deformation"),
     ("table1", "--data=nothing", "expected auto, mnist, digits, or a folder of your own"),
     ("table1", "--nets=6", "argument --nets: expected an integer from 1 to 5, got '6'"),
