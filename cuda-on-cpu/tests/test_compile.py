@@ -37,10 +37,11 @@ def test_compile_kernel_reads_the_log_and_refuses_one_that_lacks_a_number(monkey
 
 def test_shared_bytes_sums_declarations_and_refuses_an_unknown_one():
     known = "\t.visible .shared .align 4 .b8 a[128];\n.shared .align 4 .b8 b_2[64];\n"
+    known += ".extern .shared .align 4 .b8 c[];\n"
     assert compiler.shared_bytes("\tst.shared.f32 \t[%rd3], %f2;\n") == 0
     assert compiler.shared_bytes(known) == 192
     with pytest.raises(ValueError, match="expected"):
-        compiler.shared_bytes(known + ".extern .shared .align 4 .b8 c[];\n")
+        compiler.shared_bytes(known + ".shared .align 4 .f32 c[4];\n")
 
 
 WITHOUT_ROW_STACK = """

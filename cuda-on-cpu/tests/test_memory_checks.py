@@ -245,6 +245,45 @@ def test_what_is_right_passes_in_any_order(order, cc):
     assert (out.copy_to_host() == x.reshape(3, 32)[:, ::-1].reshape(-1)).all()
 
 
+def reverse_in_dynamic_memory(out, x, skipped, barrier):
+    row, bits = cuda.shared.array(0, np.float32), cuda.shared.array(0, np.int16)  # one memory
+    beside = cuda.shared.array(40, np.float32)
+    i = cuda.threadIdx.x
+    beside[i] = bits.size
+    if i != skipped:
+        row[i] = x[i]
+    if barrier:
+        cuda.syncthreads()
+    out[i] = row[31 - i] + beside[i]
+    cuda.syncthreads()
+    bits[i] = i
+    cuda.syncthreads()
+    out[i] += bits[31 - i]
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+def test_dynamic_shared_memory_is_as_large_as_the_launch_says(order):
+    kernel, executor = cuda.jit(reverse_in_dynamic_memory), Executor((9, 0), order=order)
+
+    def launch(shared_bytes, skipped=-1, barrier=True):
+        out = np.zeros(32, np.float32)
+        arguments = out, np.arange(32, dtype=np.float32), skipped, barrier
+        executor.launch(kernel, 1, 32, arguments, shared_bytes)
+        return out
+
+    assert (launch(128) == 64 + 2 * np.arange(32)[::-1]).all()
+    assert (launch((48 << 10) - 160) == (24 << 10) - 80 + 2 * np.arange(32)[::-1]).all()
+    for arguments, says in (
+        ((124,), "outside of every array"),
+        ((0,), "outside of every array"),
+        ((128, 7), "uninitialised"),
+        ((128, -1, False), "uninitialised|races"),
+        (((48 << 10) - 159,), "with 49153 bytes of shared memory"),
+    ):
+        with pytest.raises(KernelFault, match=says):
+            launch(*arguments)
+
+
 def count(out):
     cuda.atomic.add(out, 0, 1)
 

@@ -160,7 +160,9 @@ def _numbers(pattern: str, text: str) -> list[int]:
 def shared_bytes(ptx: str) -> int:
     """Bytes of shared memory that PTX declares. Raises ValueError for an unknown declaration.
 
-    The log's figure includes, for 9.0, 1,024 bytes more, which CUDA itself takes of each block.
+    Dynamic shared memory is not counted. The log's figure includes, for 9.0, 1,024 bytes more,
+    which CUDA itself takes of each block.
     """
     declarations = re.findall(r"^\s*(?:\.\w+\s+)*\.shared\s.*", ptx, re.MULTILINE)
-    return sum(_numbers(r"\.b8 \w+\[(\d+)\];", line)[0] for line in declarations)
+    sizes = (line.replace("[]", "[0]") for line in declarations)
+    return sum(_numbers(r"\.b8 \w+\[(\d+)\];", line)[0] for line in sizes)

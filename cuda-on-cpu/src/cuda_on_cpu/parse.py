@@ -15,7 +15,10 @@ class UnknownPtx(Exception):
 
 @dataclass(frozen=True)
 class Variable:
-    """Memory that PTX declares. size: bytes. align: bytes. content: of a constant table."""
+    """Memory that PTX declares. size: bytes; 0 of dynamic shared memory, which the launch sizes.
+
+    align: bytes. content: of a constant table.
+    """
 
     size: int
     align: int

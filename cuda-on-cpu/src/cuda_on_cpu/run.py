@@ -19,12 +19,12 @@ from cuda_on_cpu import memory_checks as checks
 from cuda_on_cpu.interleaving import DIVERGED
 from cuda_on_cpu.machine_code import machine_code
 from cuda_on_cpu.parse import Instruction, Variable, parse
-from cuda_on_cpu.translate import MOST_THREADS
+from cuda_on_cpu.translate import ALIGNMENT, MOST_THREADS
 
 MAX_TRACE = 1 << 21  # accesses of a block that are recorded
-ALIGNMENT = 256  # bytes: of arrays on a GPU
 MOST_BLOCKS, MOST_IN_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)  # in x, y and z
-SHARED_BYTES = 48 << 10  # that a kernel may declare for a block
+SHARED_BYTES = 48 << 10  # that a block may have unless the program asks for more
+MOST_SHARED = 227 << 10  # for which it may ask
 
 
 class SameValueWarning(UserWarning):
@@ -130,24 +130,27 @@ class Executable:
         order: str = "forward",
         seed: int = 0,
         traced: bool = False,
+        shared_bytes: int = 0,
+        most_shared: int = SHARED_BYTES,
     ) -> Launched:
         """Run a kernel. Modifies the memory that it writes.
 
         grid, block: blocks, and threads, in x, y and z. parameters: the content of each. views: the
         memory that the kernel may access. order: of threads and blocks, forward, reverse or random,
-        by `seed`. traced: whether to record each access, for `access_stats`. Raises KernelFault.
+        by `seed`. traced: whether to record each access, for `access_stats`. shared_bytes: of
+        dynamic shared memory. most_shared: bytes that a block may have. Raises KernelFault.
         """
         grid, block = ((*shape, 1, 1)[:3] for shape in (grid, block))
-        self._check(grid, block, parameters)
+        self._check(grid, block, parameters, shared_bytes, most_shared)
         n_blocks, n_threads = int(np.prod(grid)), int(np.prod(block))
         rng = np.random.default_rng(seed)
         threads, blocks = _ordered(n_threads, order, rng), _ordered(n_blocks, order, rng)
         tables = [content.ctypes.data for content in self._tables.values()]
         numbers = [int.from_bytes(content, "little") for content in parameters]
-        shared_words = self._layout.shared_bytes // 8 + 1
-        shared = aligned(8 * shared_words)
-        stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in self._kernel.shared.items()}
-        ranges = self._ranges(views, shared, stamps)
+        shared_words = (self._layout.shared_bytes + shared_bytes) // 8 + 1
+        shared, variables = aligned(8 * shared_words), self._shared(shared_bytes)
+        stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in variables.items()}
+        ranges = self._ranges(views, shared, variables, stamps)
         latest = np.full(len(self._kernel.code), ranges[-1].ctypes.data)
         trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
         checked = {checks.RANGES: ranges, checks.LATEST: latest, checks.TRACE: trace}
@@ -157,7 +160,9 @@ class Executable:
             interleaving.THREADS: threads,
             interleaving.STATES: np.zeros(n_threads, np.int64),
             interleaving.GROUPS: np.zeros(n_threads, np.int64),
-            interleaving.SPECIAL: np.array([0, 0, 0, *block, 0, 0, 0, *grid], np.int64),
+            interleaving.SPECIAL: np.array(
+                [0, 0, 0, *block, 0, 0, 0, *grid, shared_bytes], np.int64
+            ),
             interleaving.SHARED: shared,
             interleaving.PARAMETERS: np.array(numbers + tables, np.uint64),
             interleaving.FRAMES: np.empty((n_threads, self._layout.frame_bytes), np.uint8),
@@ -193,25 +198,37 @@ class Executable:
         times = np.array([0 if k is None else executed[k] for k in self._layout.pieces])
         places = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
         for name, offset in self._layout.shared.items():
-            places[name] = shared.ctypes.data + offset, self._kernel.shared[name].size
+            places[name] = shared.ctypes.data + offset, variables[name].size
         return Launched(self._kernel.code, times, blocks, traces, places)
 
+    def _shared(self, shared_bytes: int) -> dict[str, Variable]:
+        """The kernel's shared variables; the dynamic ones are all the same memory."""
+        declared = self._kernel.shared
+        align = min((v.align for v in declared.values() if not v.size), default=1)
+        dynamic = Variable(shared_bytes, align)
+        return {name: v if v.size else dynamic for name, v in declared.items()}
+
     def _check(
-        self, grid: tuple[int, ...], block: tuple[int, ...], parameters: list[bytes]
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        parameters: list[bytes],
+        shared_bytes: int,
+        most_shared: int,
     ) -> None:
         """Raise KernelFault for a launch that no GPU could make."""
         sizes = zip((*grid, *block), (*MOST_BLOCKS, *MOST_IN_BLOCK), strict=True)
-        n_shared = sum(variable.size for variable in self._kernel.shared.values())
+        n_shared = shared_bytes + sum(v.size for v in self._kernel.shared.values())
         if not (
             all(1 <= n <= most for n, most in sizes)
             and int(np.prod(block)) <= MOST_THREADS
-            and n_shared <= SHARED_BYTES
+            and n_shared <= most_shared
         ):
             raise KernelFault(
                 f"{self._name} cannot be launched as {grid} blocks of {block} threads with "
                 f"{n_shared} bytes of shared memory: a GPU takes 1 to {MOST_BLOCKS} blocks and "
                 f"1 to {MOST_IN_BLOCK} threads in x, y and z, {MOST_THREADS} threads together, and "
-                f"{SHARED_BYTES} bytes"
+                f"{most_shared} bytes"
             )
         expected = [len(content) for content in parameters]
         if expected != list(self._kernel.parameters.values()):
@@ -238,9 +255,13 @@ class Executable:
         return readable_name(self._kernel.name)
 
     def _ranges(
-        self, views: list[View], shared: np.ndarray, stamps: dict[str, np.ndarray]
+        self,
+        views: list[View],
+        shared: np.ndarray,
+        variables: dict[str, Variable],
+        stamps: dict[str, np.ndarray],
     ) -> np.ndarray:
-        """The table of memory that may be accessed. stamps: of the shared arrays."""
+        """The table of memory that may be accessed. variables, stamps: of the shared arrays."""
         rows = []
         for view in views:
             one = view.allocation
@@ -248,7 +269,7 @@ class Executable:
             shift, stamped = one.granule.bit_length() - 1, one.stamps[first:].ctypes.data
             rows.append([begin, begin + view.n_bytes, checks.SPACES["global"], shift, stamped])
         for name, offset in self._layout.shared.items():
-            variable, begin = self._kernel.shared[name], shared.ctypes.data + offset
+            variable, begin = variables[name], shared.ctypes.data + offset
             shift, stamped = _granule(variable).bit_length() - 1, stamps[name].ctypes.data
             rows.append([begin, begin + variable.size, checks.SHARED, shift, stamped])
         for table in self._tables.values():

@@ -5,10 +5,10 @@
 All but the last two are addresses. parameters: 8 bytes each, then the addresses of the module's
 tables. frame: of this thread, the registers that live across a wait, its asynchronous copies and
 its local memory. shared: the block's memory, and behind it the values that the threads of a warp
-give each other. special: 12 int64, tid, ntid, ctaid and nctaid, x, y and z of each. context: see
-`memory_checks`. executed: an int64 a piece of code without branches, which counts how often it ran.
-thread: its number in the block. resume: 0, or the number of the place at which the function
-returned last.
+give each other. special: 13 int64, tid, ntid, ctaid and nctaid, x, y and z of each, and the bytes
+of dynamic shared memory. context: see `memory_checks`. executed: an int64 a piece of code without
+branches, which counts how often it ran. thread: its number in the block. resume: 0, or the number
+of the place at which the function returned last.
 
 Returns FINISHED, FAULT if a check failed, or the number of the place where the thread waits: for
 the block at a barrier; for its warp, from WARP_WAIT on, where warps synchronise or exchange values.
@@ -61,6 +61,7 @@ SPECIAL = {
     for name, first in (("tid", TID), ("ntid", NTID), ("ctaid", CTAID), ("nctaid", NCTAID))
     for k, axis in enumerate("xyz")
 }
+SPECIAL["%dynamic_smem_size"] = 12
 # Numbers of a thread in its warp, and masks of lanes: from its number in the block.
 LANES = {
     "%laneid": lambda b, lane: lane,
@@ -70,6 +71,7 @@ LANES = {
     "%lanemask_gt": lambda b, lane: b.sub(I32(0), b.shl(I32(2), lane)),
     "%lanemask_ge": lambda b, lane: b.sub(I32(0), b.shl(I32(1), lane)),
 }
+ALIGNMENT = 256  # bytes: of arrays on a GPU
 GAP = 1024  # guard bytes between shared arrays: out-of-bounds accesses land here
 RACES = checks.WRITES, checks.WRITES_OF_BLOCKS
 FENCES = {"membar", "fence"}  # threads run one after another here
@@ -86,9 +88,10 @@ class Layout:
     """Where things are in a kernel's LLVM IR.
 
     frame_bytes: of each thread; local memory begins at local_start; mask_at: of the lanes that it
-    waits for. shared: offsets of shared variables, in shared_bytes; exchange_at: of the slots in
-    which warps exchange values, or 0. pieces: for each instruction of the kernel's code, the number
-    of the piece of code, of n_pieces, whose executions are counted; None for labels.
+    waits for. shared: offsets of shared variables, in shared_bytes, behind which dynamic ones
+    begin; exchange_at: of the slots in which warps exchange values, or 0. pieces: for each
+    instruction of the kernel's code, the number of the piece of code, of n_pieces, whose executions
+    are counted; None for labels.
     """
 
     frame_bytes: int
@@ -119,7 +122,8 @@ def _offsets(variables: dict[str, Variable], start: int, gap: int) -> tuple[dict
 class _Translator:
     def __init__(self, kernel: Kernel, module: Module):
         self._kernel = kernel
-        self._shared, self._shared_bytes = _offsets(kernel.shared, 0, GAP)
+        static = {name: v for name, v in kernel.shared.items() if v.size}
+        self._shared, self._shared_bytes = _offsets(static, 0, GAP)
         self._parameters = {name: 8 * k for k, name in enumerate(kernel.parameters)}
         self._tables = {name: 8 * k for k, name in enumerate(module.tables, len(kernel.parameters))}
         self._waits = [
@@ -141,6 +145,9 @@ class _Translator:
         if self._has(*EXCHANGES):
             self._exchange_at = -(-self._shared_bytes // 64) * 64 + GAP
             self._shared_bytes = self._exchange_at + 2 * MOST_THREADS * SLOT_BYTES
+        self._shared_bytes = -(-self._shared_bytes // ALIGNMENT) * ALIGNMENT
+        dynamic = kernel.shared.keys() - static.keys()
+        self._shared |= dict.fromkeys(sorted(dynamic), self._shared_bytes)
 
         ir_module = ir.Module(kernel.name)
         function = ir.Function(ir_module, THREAD_TYPE, FUNCTION)

@@ -5,7 +5,7 @@ import itertools
 import os
 from pathlib import Path
 
-from cuda_on_cpu.run import Allocation, Program, View
+from cuda_on_cpu.run import MOST_SHARED, Allocation, Program, View
 
 POINTER_BYTES = 8
 ORDER, SEEDS = "random", itertools.count(int(os.environ.get("CUDA_ON_CPU_SEED", "0")))
@@ -83,8 +83,22 @@ def _program(ptx: str) -> Program:
 
 
 def launch(
-    ptx: str, name: str, grid: tuple[int, ...], block: tuple[int, ...], parameters: list[bytes]
+    ptx: str,
+    name: str,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    parameters: list[bytes],
+    shared_bytes: int,
 ) -> None:
     """Run a kernel on the GPU's memory. Raises KernelFault."""
-    views = memory.views(parameters)
-    _program(ptx).kernel(name).launch(grid, block, parameters, views, ORDER, next(SEEDS))
+    views, kernel = memory.views(parameters), _program(ptx).kernel(name)
+    kernel.launch(
+        grid,
+        block,
+        parameters,
+        views,
+        ORDER,
+        next(SEEDS),
+        shared_bytes=shared_bytes,
+        most_shared=MOST_SHARED,  # the C library has checked it
+    )
