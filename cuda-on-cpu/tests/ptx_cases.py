@@ -90,6 +90,14 @@ def insert_bits(kind):
     return formula
 
 
+def picked_bytes(low, high, pick):
+    source, signed = (high << 32 | low).to_bytes(8, "little"), 0
+    for k in range(4):
+        byte = source[pick >> 4 * k & 7]
+        signed |= (255 * (byte >> 7) if pick >> 4 * k & 8 else byte) << 8 * k
+    return signed
+
+
 def funnel(side, mode):
     def formula(low, high, n):
         n = min(n, 32) if mode == "clamp" else n % 32
@@ -143,6 +151,7 @@ def integer_cases():
     for side in "lr":
         for mode in ("wrap", "clamp"):
             add(f"shf.{side}.{mode}.b32", "b32", ("b32", "b32", "u32"), funnel(side, mode))
+    add("prmt.b32", "b32", ("b32",) * 3, picked_bytes)
     for source in INTEGER_KINDS:
         for to in INTEGER_KINDS:
             registers = [f"{kind[0]}32" if width(kind) == 8 else kind for kind in (to, source)]

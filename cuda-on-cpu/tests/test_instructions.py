@@ -107,6 +107,20 @@ def test_parameters_have_their_types():
             assert result[0] == value
 
 
+def test_a_parameter_may_be_a_structure():
+    found = np.zeros(3, np.uint64)
+    body = """
+    .reg .b64 %a<4>;
+    ld.param.u64 %a0, [p0]; ld.param.u64 %a1, [s+8];
+    ld.param.u32 %a2, [s+16]; ld.param.u64 %a3, [n];
+    st.global.u64 [%a0], %a1; st.global.u64 [%a0+8], %a2; st.global.u64 [%a0+16], %a3;
+    """
+    head = ".param .u64 p0, .param .align 8 .b8 s[20], .param .u64 n"
+    more = np.uint64([1, 2]).tobytes() + np.uint32(3).tobytes(), np.uint64(4).tobytes()
+    run_text(f".visible .entry k({head}) {{ {body} ret; }}", [found], more=more)
+    assert found.tolist() == [2, 3, 4]
+
+
 def test_constant_tables_are_read():
     table = np.array([0.5, -0.0, 1e30, np.inf], np.float32)
     content = ", ".join(map(str, table.tobytes()))

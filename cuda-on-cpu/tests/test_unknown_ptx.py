@@ -15,7 +15,7 @@ OPCODES = """
     cvt.f32.s32 cvt.rn.f16.f32 cvt.rz.f32.f64 cvt.s32.f32 cvt.sat.s32.s32 cvt.sat.u8.s32
     cvt.rni.f64.f32 div.approx.f32 div.f32 div.full.f32 dp4a.u32.u32 ex2.f32 ex2.approx.f64
     fma.f32 fma.rn.ftz.f32 fma.rz.f64 lop3.b32 mad.f32 mad.s32 max.NaN.f32 min.ftz.f32 mul.s32
-    mul24.lo.s32 neg.ftz.f32 prmt.b32 rcp.rz.f32 selp.x.b32 setp.f32 setp.lt.and.s32
+    mul24.lo.s32 neg.ftz.f32 prmt.b32.f4e rcp.rz.f32 selp.x.b32 setp.f32 setp.lt.and.s32
     setp.nan.s32 setp.num.u32 setp.ltx.s32 setp.ltu.s32 shf.l.b32 shf.x.wrap.b32 shf.l.wrap.u64
     shl.x.b32 sin.approx.f32 sqrt.approx.f32 sqrt.f32 tanh.x trap
 """
@@ -82,10 +82,7 @@ def test_an_unknown_statement_is_named(statement):
         (".global .align 4 .b8 x[4];", ".global .align 4 .b8 x[4]"),
         (".alias a, b;", ".alias a, b"),
         (".visible .entry k() { ret;", "a kernel without an end"),
-        (
-            ".visible .entry k(.param .align 8 .b8 x[16]) { ret; }",
-            "the parameter '.param .align 8 .b8 x[16]'",
-        ),
+        (".visible .entry k(.param .b8 x[]) { ret; }", "the parameter '.param .b8 x[]'"),
     ],
 )
 def test_an_unknown_declaration_is_named(ptx, named):

@@ -249,6 +249,24 @@ def _bfi(kind: str, modifiers: list[str]) -> Operation | None:
     return Operation(kind, (kind, kind, "u32", "u32"), emit)
 
 
+def _permute(kind: str, modifiers: list[str]) -> Operation | None:
+    """Four bytes out of two registers: four bits of the third each, number and whether its sign."""
+    if kind != "b32" or modifiers:
+        return None
+
+    def emit(b: ir.IRBuilder, low: ir.Value, high: ir.Value, pick: ir.Value) -> ir.Value:
+        both, found = b.or_(b.shl(b.zext(high, I64), I64(32)), b.zext(low, I64)), I32(0)
+        for k in range(4):
+            bits = b.zext(b.lshr(pick, I32(4 * k)), I64)
+            byte = b.trunc(b.lshr(both, b.shl(b.and_(bits, I64(7)), I64(3))), ir.IntType(8))
+            sign = b.ashr(byte, byte.type(7))
+            byte = b.select(b.trunc(b.lshr(bits, I64(3)), BOOL), sign, byte)
+            found = b.or_(found, b.shl(b.zext(byte, I32), I32(8 * k)))
+        return found
+
+    return same(kind, 3, emit)
+
+
 def _extreme(sign: str) -> Callable:
     def operation(kind: str, modifiers: list[str]) -> Operation | None:
         compare = ir.IRBuilder.icmp_signed if is_signed(kind) else ir.IRBuilder.icmp_unsigned
@@ -288,6 +306,7 @@ INTEGERS: dict[str, Callable] = {
     "shr": _shift("shr"),
     "shf": _funnel,
     "bfi": _bfi,
+    "prmt": _permute,
     "max": _extreme(">"),
     "min": _extreme("<"),
     "abs": _plain(1, _absolute),

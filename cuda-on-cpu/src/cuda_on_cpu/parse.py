@@ -120,15 +120,19 @@ def _end_of_block(text: str, start: int) -> int:
     raise UnknownPtx("a kernel without an end")
 
 
+_PARAMETER = re.compile(
+    r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)"
+    r"(?:\[(\d+)\])?"
+)
+
+
 def _parameters(text: str) -> dict[str, int]:
     found = {}
     for declaration in filter(None, (part.strip() for part in text.split(","))):
-        match = re.fullmatch(
-            r"\.param\s+\.(\w+)\s+(?:\.ptr\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)", declaration
-        )
+        match = _PARAMETER.fullmatch(declaration)
         if not match:
             raise UnknownPtx(f"the parameter {declaration!r}")
-        found[match[2]] = size_of(match[1])
+        found[match[2]] = size_of(match[1]) * int(match[3] or 1)
     return found
 
 
@@ -145,8 +149,9 @@ def _variable(text: str) -> tuple[str, str, Variable] | None:
         return None
     space, align, name, size, values = match.groups()
     content = None
-    if values is not None:  # missing values are zero
-        content = bytes(int(value, 0) for value in values.split(",")).ljust(int(size), b"\0")
+    if values is not None or space == "const":  # missing values are zero
+        numbers = filter(None, (values or "").split(","))
+        content = bytes(int(value, 0) for value in numbers).ljust(int(size), b"\0")
     return space, name, Variable(int(size or 0), int(align), content)
 
 

@@ -57,6 +57,12 @@ class Allocation:
         """Memory that nobody has written yet."""
         return Allocation(address, n_bytes, granule, _no_stamps(n_bytes, granule))
 
+    def refine(self, granule: int) -> None:
+        """Make the granule smaller, if this one is."""
+        if granule < self.granule:
+            stamps = np.repeat(self.stamps, self.granule // granule, axis=0)
+            self.granule, self.stamps = granule, stamps[: -(-self.n_bytes // granule)]
+
 
 @dataclass(frozen=True)
 class View:
@@ -146,7 +152,8 @@ class Executable:
         rng = np.random.default_rng(seed)
         threads, blocks = _ordered(n_threads, order, rng), _ordered(n_blocks, order, rng)
         tables = [content.ctypes.data for content in self._tables.values()]
-        numbers = [int.from_bytes(content, "little") for content in parameters]
+        words = [content.ljust(-(-len(content) // 8) * 8, b"\0") for content in parameters]
+        words += [np.int64(address).tobytes() for address in tables]
         shared_words = (self._layout.shared_bytes + shared_bytes) // 8 + 1
         shared, variables = aligned(8 * shared_words), self._shared(shared_bytes)
         stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in variables.items()}
@@ -164,7 +171,7 @@ class Executable:
                 [0, 0, 0, *block, 0, 0, 0, *grid, shared_bytes], np.int64
             ),
             interleaving.SHARED: shared,
-            interleaving.PARAMETERS: np.array(numbers + tables, np.uint64),
+            interleaving.PARAMETERS: np.frombuffer(b"".join(words) + bytes(1), np.uint8),
             interleaving.FRAMES: np.empty((n_threads, self._layout.frame_bytes), np.uint8),
             interleaving.CONTEXT: context,
             interleaving.EXECUTED: executed,

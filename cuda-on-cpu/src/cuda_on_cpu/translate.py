@@ -2,13 +2,13 @@
 
     int32 run_thread(parameters, frame, shared, special, context, executed, thread, resume)
 
-All but the last two are addresses. parameters: 8 bytes each, then the addresses of the module's
-tables. frame: of this thread, the registers that live across a wait, its asynchronous copies and
-its local memory. shared: the block's memory, and behind it the values that the threads of a warp
-give each other. special: 13 int64, tid, ntid, ctaid and nctaid, x, y and z of each, and the bytes
-of dynamic shared memory. context: see `memory_checks`. executed: an int64 a piece of code without
-branches, which counts how often it ran. thread: its number in the block. resume: 0, or the number
-of the place at which the function returned last.
+All but the last two are addresses. parameters: each from a multiple of 8 bytes on, then the
+addresses of the module's tables. frame: of this thread, the registers that live across a wait, its
+asynchronous copies and its local memory. shared: the block's memory, and behind it the values that
+the threads of a warp give each other. special: 13 int64, tid, ntid, ctaid and nctaid, x, y and z of
+each, and the bytes of dynamic shared memory. context: see `memory_checks`. executed: an int64 a
+piece of code without branches, which counts how often it ran. thread: its number in the block.
+resume: 0, or the number of the place at which the function returned last.
 
 Returns FINISHED, FAULT if a check failed, or the number of the place where the thread waits: for
 the block at a barrier; for its warp, from WARP_WAIT on, where warps synchronise or exchange values.
@@ -16,6 +16,7 @@ the block at a barrier; for its warp, from WARP_WAIT on, where warps synchronise
 
 import re
 from dataclasses import dataclass
+from itertools import accumulate
 
 from llvmlite import ir
 
@@ -124,8 +125,10 @@ class _Translator:
         self._kernel = kernel
         static = {name: v for name, v in kernel.shared.items() if v.size}
         self._shared, self._shared_bytes = _offsets(static, 0, GAP)
-        self._parameters = {name: 8 * k for k, name in enumerate(kernel.parameters)}
-        self._tables = {name: 8 * k for k, name in enumerate(module.tables, len(kernel.parameters))}
+        sizes = [-(-size // 8) * 8 for size in kernel.parameters.values()]
+        *starts, end = accumulate(sizes, initial=0)
+        self._parameters = dict(zip(kernel.parameters, starts, strict=True))
+        self._tables = {name: end + 8 * k for k, name in enumerate(module.tables)}
         self._waits = [
             k
             for k, c in enumerate(kernel.code)
