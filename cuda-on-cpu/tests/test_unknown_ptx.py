@@ -34,7 +34,9 @@ STATEMENTS = {
     "shfl.idx.b32 %r0, %r1, 0, 31, -1": "the opcode shfl.idx.b32",
     "vote.ballot.b32 %r0, %p, -1": "the opcode vote.ballot.b32",
     "match.any.sync.b16 %r0, %h, -1": "the opcode match.any.sync.b16",
-    "call.uni f, (%r0)": "the opcode call.uni",
+    "call.uni f, (a)": "the function f",
+    "call.uni %d0, (a)": "the function %d0",
+    "@%p call f": "@%p call f",
     "trap": "the opcode trap",
     "bar.sync 0, 32": "the barrier bar.sync 0, 32",
     "cp.async.ca.global.shared [%d0], [%d1], 16": "the opcode cp.async.ca.global.shared",
@@ -78,7 +80,11 @@ def test_an_unknown_statement_is_named(statement):
 @pytest.mark.parametrize(
     ("ptx", "named"),
     [
-        (".func f() { ret; }", ".func f() { ret"),
+        (".func f() { call g; } .visible .entry k() { call f; }", "the function g"),
+        (
+            ".func f() { call g; } .func g() { call f; } .visible .entry k() { call f; }",
+            "the recursion of k -> f -> g -> f",
+        ),
         (".global .align 4 .b8 x[4];", ".global .align 4 .b8 x[4]"),
         (".alias a, b;", ".alias a, b"),
         (".visible .entry k() { ret;", "a kernel without an end"),

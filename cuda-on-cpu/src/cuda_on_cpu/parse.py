@@ -1,7 +1,9 @@
 """Read PTX: kernels, their registers and instructions, and the memory that they declare."""
 
+import itertools
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 SIZES = {"pred": 1, "8": 1, "16": 2, "32": 4, "64": 8}  # bytes, by the end of a type's name
@@ -47,9 +49,10 @@ class Instruction:
 
 @dataclass
 class Kernel:
-    """A kernel. parameters: sizes in bytes, in order. registers: their types, such as "f32".
+    """A kernel, or a function that is called. code: instructions, and labels as strings.
 
-    code: instructions, and labels as strings.
+    parameters: sizes in bytes, in order; of a function its result first. registers: their types,
+    such as "f32".
     """
 
     name: str
@@ -75,17 +78,90 @@ def parse(ptx: str) -> Module:
     ptx = re.sub(r"//.*|^\s*\.file\b.*|^\s*\.section\b[^{}]*\{[^{}]*\}", "", ptx, flags=re.M)
     module = Module({}, {}, {})
     end = 0
-    entry = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\s*\(([^)]*)\)[^{]*\{", re.S)
-    for head in entry.finditer(ptx):
+    functions: dict[str, Kernel] = {}
+    for head in _HEAD.finditer(ptx):
         _read_declarations(ptx[end : head.start()], module)
-        end = _end_of_block(ptx, head.end())
-        kernel = Kernel(head[1], _parameters(head[2]))
+        end = head.end()
+        if head["end"] == ";":
+            continue  # a function that is defined elsewhere
+        end = _end_of_block(ptx, end)
+        kernel = Kernel(head["name"], _parameters(f"{head['result'] or ''},{head['parameters']}"))
         _read_body(ptx[head.end() : end - 1], kernel, files)
-        module.kernels[kernel.name] = kernel
+        (module.kernels if head["kind"] == "entry" else functions)[kernel.name] = kernel
     _read_declarations(ptx[end:], module)
     for kernel in module.kernels.values():
+        kernel.code = list(_with_calls(kernel, {}, functions, kernel, [kernel.name]))
         kernel.shared = {**module.shared, **kernel.shared}
     return module
+
+
+_HEAD = re.compile(
+    r"(?:\.(?:visible|weak|extern)\s+)*\.(?P<kind>entry|func)\s*(?:\((?P<result>[^)]*)\)\s*)?"
+    r"(?P<name>[\w$]+)\s*\((?P<parameters>[^)]*)\)[^{;]*(?P<end>[{;])"
+)
+_CALL = re.compile(r"(?:\((?P<result>\S+)\), )?(?P<name>[\w$%]+)(?:, \((?P<arguments>.*)\))?")
+_calls = itertools.count()
+# Functions of CUDA's libraries, as instructions. {0} is the result; {1}, {2} are the arguments.
+KNOWN_FUNCTIONS: dict[str, tuple[tuple[str, ...], ...]] = {}
+
+
+def _with_calls(
+    function: Kernel,
+    names: dict[str, str],
+    functions: dict[str, Kernel],
+    kernel: Kernel,
+    callers: list[str],
+) -> Iterator[Instruction | str]:
+    """The code of a function, and in the place of each call the code of the function called.
+
+    names: that replace the function's own. Each call has registers, memory and labels of its own,
+    which are added to the kernel; parameters are local memory of the caller.
+    """
+
+    def renamed(text: str) -> str:
+        return re.sub(r"[%$\w.]+", lambda match: names.get(match[0], match[0]), text)
+
+    for code in list(function.code):
+        if isinstance(code, str):
+            yield names.get(code, code)
+            continue
+        operands, guard = tuple(map(renamed, code.operands)), code.guard and renamed(code.guard)
+        code = replace(code, operands=operands, guard=guard)
+        if code.opcode[0] == "ret" and len(callers) > 1:
+            yield replace(code, opcode=("bra",), operands=(names["ret"],))
+        elif code.opcode[0] == "call":
+            yield from _called(code, functions, kernel, callers)
+        else:
+            yield code
+
+
+def _called(
+    call: Instruction, functions: dict[str, Kernel], kernel: Kernel, callers: list[str]
+) -> Iterator[Instruction | str]:
+    """The code of a function that is called. Raises UnknownPtx for a recursion."""
+    match = _CALL.fullmatch(", ".join(call.operands))
+    if not match or call.guard:
+        raise UnknownPtx(str(call))
+    name, given = match["name"], [match["result"], *(match["arguments"] or "").split(", ")]
+    if name in KNOWN_FUNCTIONS:
+        for opcode, *operands in KNOWN_FUNCTIONS[name]:
+            filled = tuple(operand.format(*given) for operand in operands)
+            yield replace(call, opcode=tuple(opcode.split(".")), operands=filled)
+        return
+    if name in callers:
+        raise UnknownPtx(f"the recursion of {' -> '.join([*callers, name])}")
+    if name not in functions:
+        raise UnknownPtx(f"the function {name}")
+    function, suffix = functions[name], f"$call{next(_calls)}"
+    labels = [code for code in function.code if isinstance(code, str)]
+    own = ("ret", *labels, *function.registers, *function.local)
+    names = {one: f"{one}{suffix}" for one in own}
+    kernel.registers |= {names[one]: kind for one, kind in function.registers.items()}
+    kernel.local |= {names[one]: variable for one, variable in function.local.items()}
+    kernel.shared |= function.shared
+    names |= dict(zip(function.parameters, filter(None, given), strict=True))
+    yield from _with_calls(function, names, functions, kernel, [*callers, name])
+    yield names["ret"]
 
 
 def size_of(type_name: str) -> int:
@@ -190,6 +266,10 @@ def _read_body(text: str, kernel: Kernel, files: dict[int, str]) -> None:
             kernel.registers.update(dict.fromkeys(names, match[1]))
         elif statement.startswith(".pragma"):
             continue
+        elif statement.startswith(".param"):  # of a call; another may have it smaller
+            for name, size in _parameters(statement).items():
+                before = kernel.local.get(name, Variable(0, 8)).size
+                kernel.local[name] = Variable(max(size, before), 8)
         elif statement.startswith("."):
             match _variable(statement):
                 case "local", name, variable:

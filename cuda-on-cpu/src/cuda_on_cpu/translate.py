@@ -589,7 +589,9 @@ class _Translator:
                 raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
         where, registers = code.operands if name == "st" else reversed(code.operands)
         address, vector = self._address(where, space), elements(registers)
-        if len(vector) != n or (name == "st" and space == "param"):
+        if len(vector) != n or (
+            name == "st" and re.findall(r"[\w$]+", where)[0] in self._parameters
+        ):
             raise UnknownPtx(str(code))
         pointers = [
             self._pointer(self._b.add(address, I64(k * size_of(kind))), llvm_type(kind))
@@ -597,7 +599,8 @@ class _Translator:
         ]
         if name == "st":
             values = [self._read(register, kind) for register in vector]
-            self._check_write(address, space, kind, pointers, values)
+            if space != "param":
+                self._check_write(address, space, kind, pointers, values)
             for pointer, value in zip(pointers, values, strict=True):
                 self._b.store(value, pointer)
             return
@@ -671,7 +674,7 @@ class _Translator:
         if not match:
             raise UnknownPtx(f"the address {operand}")
         base, offset = match[1], int(match[2] or 0)
-        if space == "param":
+        if space == "param" and base in self._parameters:
             return self._b.add(self._parameters_at, I64(self._parameters[base] + offset))
         return self._b.add(self._read(base, "u64"), I64(offset))
 

@@ -96,6 +96,8 @@ def _extent(numbers: list[int], place: int) -> tuple[int, int, int]:
     owner, parent, n, itemsize = ([1] * 4 + numbers[:place])[-4:]
     if owner or parent or n < 0 or itemsize <= 0:
         return 0, sys.maxsize, 0
+    if n == 0:
+        return 0, 0, itemsize
     for n_dimensions in range((len(numbers) - place + 1) // 2):
         shape = numbers[place + 1 :][:n_dimensions]
         strides = numbers[place + 1 + n_dimensions :][:n_dimensions]
