@@ -74,6 +74,26 @@ def test_each_launch_runs_its_blocks_in_another_order():
     assert one != other
 
 
+HALVES = """
+import numpy as np
+from numba import cuda
+
+@cuda.jit
+def kernel(out, x):
+    i = cuda.threadIdx.x
+    out[i] = cuda.fp16.hfma(x[i], x[i], x[i]) - np.float16(i)
+
+x = np.arange(32, dtype=np.float16)
+out = np.zeros_like(x)
+kernel[1, 32](out, x)
+print((out == x * x).all())
+"""
+
+
+def test_half_precision_is_linked_with_the_functions_that_numba_calls():
+    assert printed("", HALVES) == "True"
+
+
 DYNAMIC = """
 import numpy as np
 from cuda.bindings import driver

@@ -494,11 +494,13 @@ ACTIONS = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
+    "inc": lambda old, x: np.where(old >= x, 0, old + 1).astype(old.dtype),
+    "dec": lambda old, x: np.where((old == 0) | (old > x), x, old - 1),
     "exch": lambda old, x: x,
     "cas": lambda old, x, y: np.where(old == x, y, old),
 }
 KINDS = {
-    "u32": "add min max",
+    "u32": "add min max inc dec",
     "s32": "add min max",
     "u64": "add min max",
     "s64": "min max",

@@ -284,6 +284,38 @@ def test_dynamic_shared_memory_is_as_large_as_the_launch_says(order):
             launch(*arguments)
 
 
+def atomics(ints, floats, signed, x):
+    i, atomic = cuda.threadIdx.x, cuda.atomic
+    atomic.inc(ints, 0, 50)
+    atomic.dec(ints, 1, 50)
+    atomic.or_(ints, 2, 1 << (i % 30))
+    if atomic.cas(ints, 3, 0, 1) == 0:
+        atomic.add(ints, 4, 1)
+    atomic.compare_and_swap(ints[5:], 0, 5)
+    atomic.max(ints, 6, 7 * i)
+    atomic.exch(ints, 7, 9)
+    atomic.sub(floats, 0, i)
+    atomic.max(floats, 1, i)
+    atomic.min(floats, 2, -i)
+    atomic.nanmax(floats, 3, x[i])
+    atomic.nanmin(floats, 4, x[i])
+    atomic.sub(signed, 0, i)
+    atomic.nanmin(signed, 1, -i)
+    atomic.xor(signed, 2, i % 2)
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+@pytest.mark.parametrize("size", [4, 8])
+def test_atomics_of_numba_are_exact_and_no_race(size, order):
+    ints, floats, signed = (np.zeros(8, f"{kind}{size}") for kind in "ufi")
+    ints[1], x = 5, np.arange(64, dtype=floats.dtype) - 40
+    x[7] = np.nan
+    Executor((9, 0), order=order).launch(cuda.jit(atomics), 1, 64, (ints, floats, signed, x))
+    assert ints.tolist() == [64 % 51, 5 - 64 + 2 * 51, (1 << 30) - 1, 1, 1, 5, 441, 9]
+    assert floats.tolist() == [-2016, 63, -63, 23, -40, 0, 0, 0]
+    assert signed.tolist() == [-2016, -63, 0, 0, 0, 0, 0, 0]
+
+
 def count(out):
     cuda.atomic.add(out, 0, 1)
 

@@ -15,8 +15,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-# START: of a copy that will write. SAME: of a write that races with another of the same value.
-READ, ATOMIC, WRITE, START, SAME = range(5)
+# VOLATILE: a read between atomic accesses of others. START: of a copy that will write. SAME: of a
+# write that races with another of the same value.
+READ, VOLATILE, ATOMIC, WRITE, START, SAME = range(6)
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3, "generic": 4}
 SHARED, LOCAL, GENERIC = SPACES["shared"], SPACES["local"], SPACES["generic"]
 RACES = (
@@ -125,11 +126,11 @@ def put(address, field, value):
 def conflict(writer, reader, stamp, kind, launch_time, block_time, barrier_time):
     """The fault of an access, given the stamps of its granule; NO_FAULT if there is none.
 
-    stamp: of this access. kind: READ, ATOMIC, WRITE or START. launch_time, block_time: when they
+    stamp: of this access. kind: up to START. launch_time, block_time: when they
     began. barrier_time: when the block left its last barrier.
     """
     time, thread = stamp >> TIME_BIT, stamp & THREAD
-    if kind != READ:
+    if kind > VOLATILE:
         read = reader >> TIME_BIT
         if read >= launch_time and (read < block_time or reader & OTHERS):
             return BLOCKS
@@ -137,7 +138,7 @@ def conflict(writer, reader, stamp, kind, launch_time, block_time, barrier_time)
             return RACE
         if read == time and ((reader & THREAD) != thread or reader & SEVERAL):
             return RACE
-    if not (kind == ATOMIC and writer & ATOMICS):
+    if not (kind in (VOLATILE, ATOMIC) and writer & ATOMICS):
         wrote = writer >> TIME_BIT
         if launch_time <= wrote < block_time:
             return WRITES_OF_BLOCKS if kind == WRITE else BLOCKS
@@ -198,7 +199,7 @@ def check(context, frame, address, size, stamp, place, kind, space):
         return OUTSIDE
     stamps = get(found, STAMPS)
     if stamps == 0:
-        return NO_FAULT if kind == READ else READ_ONLY
+        return NO_FAULT if kind <= VOLATILE else READ_ONLY
     first_time, launch_time, block_time, barrier_time = (
         HOST_TIME,
         get(context, LAUNCH_TIME),
@@ -223,7 +224,7 @@ def check(context, frame, address, size, stamp, place, kind, space):
             put(stamps, 2 * k + 1, next_reader(reader, stamp, *times))
         elif kind == START:
             put(stamps, 2 * k, 0)  # until it arrives, reading there is reading uninitialised memory
-        else:
+        elif kind != VOLATILE:
             put(stamps, 2 * k, stamp | ATOMICS if kind == ATOMIC else stamp)
     return of_writes
 

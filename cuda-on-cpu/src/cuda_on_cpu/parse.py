@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-SIZES = {"pred": 1, "8": 1, "16": 2, "32": 4, "64": 8}  # bytes, by the end of a type's name
+# Bytes, by a type's name or the end of it.
+SIZES = {"pred": 1, "f16x2": 4, "8": 1, "16": 2, "32": 4, "64": 8}
 SPACES = ("global", "shared", "local", "const", "param")
 GENERIC = "generic"  # the space of an access that names none: its address decides
 
@@ -166,7 +167,7 @@ def _called(
 
 def size_of(type_name: str) -> int:
     """The size of a type such as "u32", in bytes. Raises UnknownPtx."""
-    size = SIZES.get(type_name if type_name == "pred" else type_name[1:])
+    size = SIZES.get(type_name if type_name in SIZES else type_name[1:])
     if size is None:
         raise UnknownPtx(f"the type {type_name}")
     return size
@@ -244,9 +245,9 @@ def _read_declarations(text: str, module: Module) -> None:
                 raise UnknownPtx(statement[:100])
 
 
-_REGISTERS = re.compile(r"\.reg \.(\w+) (%?[\w$]+?)(?:<(\d+)>)?")
+_REGISTERS = re.compile(r"\.reg ?\.(\w+) (%?[\w$]+(?:<\d+>)?(?: ?, ?%?[\w$]+)*)")
 _LINE = re.compile(r"\.loc (\d+) (\d+) \d+.*", re.S)
-_INSTRUCTION = re.compile(r"(?:@(!?)(%\w+) )?([a-z]\w*(?:\.[\w:]+)*)(?: (.*))?", re.S)
+_INSTRUCTION = re.compile(r"(?:@(!?)(%?\w+) )?([a-z]\w*(?:\.[\w:]+)*)(?: (.*))?", re.S)
 
 
 def _read_body(text: str, kernel: Kernel, files: dict[int, str]) -> None:
@@ -262,8 +263,12 @@ def _read_body(text: str, kernel: Kernel, files: dict[int, str]) -> None:
         elif statement.endswith(":"):
             kernel.code.append(statement[:-1])
         elif match := _REGISTERS.fullmatch(statement):
-            names = [f"{match[2]}{k}" for k in range(int(match[3]))] if match[3] else [match[2]]
-            kernel.registers.update(dict.fromkeys(names, match[1]))
+            for name in re.findall(r"[^\s,]+", match[2]):
+                stem, *n = name.rstrip(">").split("<")
+                for register in [f"{stem}{k}" for k in range(int(n[0]))] if n else [stem]:
+                    # Blocks within brackets may declare it again.
+                    if kernel.registers.setdefault(register, match[1]) != match[1]:
+                        raise UnknownPtx(f"another type of {register}: {statement}")
         elif statement.startswith(".pragma"):
             continue
         elif statement.startswith(".param"):  # of a call; another may have it smaller

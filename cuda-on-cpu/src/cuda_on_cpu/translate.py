@@ -49,7 +49,8 @@ FINISHED, FAULT = 0x7FFFFFFF, -1
 WARP_WAIT = 1 << 30
 # Instructions at which threads wait, and the numbers of their operands.
 WAITS = {"bar": 1, "mma": 4, "shfl": 5, "vote": 3, "match": 3, "activemask": 1}
-EXCHANGES = "mma", "shfl", "vote", "match"  # those of them at which threads give values
+WAITS |= {"redux": 3, "elect": 2}
+EXCHANGES = "mma", "shfl", "vote", "match", "redux"  # those of them at which threads give values
 ALL_LANES, ANYBODY = (1 << 32) - 1, -1  # masks; ANYBODY: whoever waits at the same place
 SLOT_BYTES = 64  # that a thread can give to its warp: eight values
 MOST_THREADS, WARP = 1024, 32  # threads of a block, of a warp
@@ -74,9 +75,10 @@ LANES = {
 }
 ALIGNMENT = 256  # bytes: of arrays on a GPU
 GAP = 1024  # guard bytes between shared arrays: out-of-bounds accesses land here
+REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 RACES = checks.WRITES, checks.WRITES_OF_BLOCKS
 FENCES = {"membar", "fence"}  # threads run one after another here
-ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "cas")
+ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 ACCESS, ACCESS_TYPE = "access", ir.FunctionType(I32, [I64] * 3 + [I32] * 5)  # checks.access
 START_COPY, START_TYPE = "start_copy", ir.FunctionType(I32, [I64] * 4 + [I32] * 4)
 FINISH_COPIES, FINISH_TYPE = "finish_copies", ir.FunctionType(I32, [I64] * 3 + [I32] * 3)
@@ -278,6 +280,10 @@ class _Translator:
         elif name == "activemask":
             self._wait(code, I64(ANYBODY))
             self._write(code.operands[0], self._group(), "b32")
+        elif name == "redux":
+            self._reduce(code)
+        elif name == "elect":
+            self._elect(code)
         elif name == "cp":
             self._copy(code)
         elif name in ("ld", "st"):
@@ -450,6 +456,34 @@ class _Translator:
         for name in predicate:
             self._write(name, is_all, "pred")
 
+    def _reduce(self, code: Instruction) -> None:
+        """One operation over the values of the group's lanes."""
+        target, value, mask = code.operands
+        match code.opcode:
+            case ("redux", "sync", action, kind) if action in REDUCTIONS and kind != "f32":
+                operation = find((action, kind))
+            case _:
+                raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+        slots, b = self._give(code, self._mask(mask), [self._read(value, kind)]), self._b
+        found = I32(0) if action in ("add", "xor") else self._read(value, kind)
+        for lane in range(WARP):
+            more = operation.emit(b, found, b.trunc(self._taken(slots, I32(lane)), I32))
+            is_there = b.trunc(b.lshr(self._group(), I32(lane)), BOOL)
+            found = b.select(is_there, more, found)
+        self._write(target, found, kind)
+
+    def _elect(self, code: Instruction) -> None:
+        """The first lane of the group, and whether it is this one."""
+        target, mask = code.operands
+        if code.opcode != ("elect", "sync"):
+            raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+        self._wait(code, self._mask(mask))
+        b = self._b
+        leader, (register, predicate) = b.cttz(self._group(), BOOL(0)), target.split("|")
+        self._write(register, leader, "b32")
+        is_leader = b.icmp_unsigned("==", leader, b.and_(self._thread, I32(31)))
+        self._write(predicate, is_leader, "pred")
+
     def _tensor_sum(self) -> ir.Function:
         """c + sum over k of A[row + 8 part, k] B[k, column], from the slots of a warp.
 
@@ -505,7 +539,7 @@ class _Translator:
             value = self._b.load(self._registers[operand], typ=stored)
         elif re.fullmatch(r"0[fF][0-9A-Fa-f]{8}|0[dD][0-9A-Fa-f]{16}", operand):
             value = ir.Constant(ir.IntType(4 * (len(operand) - 2)), int(operand[2:], 16))
-        elif re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)U?", operand):
+        elif re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", operand):
             bits = wanted.width if isinstance(wanted, ir.IntType) else 8 * size_of(kind)
             value = ir.Constant(ir.IntType(bits), int(operand.rstrip("U"), 0) & ((1 << bits) - 1))
         else:
@@ -605,7 +639,8 @@ class _Translator:
                 self._b.store(value, pointer)
             return
         if space != "param":
-            self._check(address, n * size_of(kind), space, checks.READ)
+            reading = checks.VOLATILE if "volatile" in modifiers else checks.READ
+            self._check(address, n * size_of(kind), space, reading)
         for pointer, register in zip(pointers, vector, strict=True):
             self._write(register, self._b.load(pointer, typ=llvm_type(kind)), kind)
 
@@ -627,6 +662,13 @@ class _Translator:
             new = values[0]
         elif action == "cas":
             new = self._b.select(self._b.icmp_unsigned("==", old, values[0]), values[1], old)
+        elif action in ("inc", "dec"):  # within 0 and the operand; else start again
+            b, (most,), zero, one = self._b, values, old.type(0), old.type(1)
+            if action == "inc":
+                new = b.select(b.icmp_unsigned(">=", old, most), zero, b.add(old, one))
+            else:
+                is_out = b.or_(b.icmp_unsigned("==", old, zero), b.icmp_unsigned(">", old, most))
+                new = b.select(is_out, most, b.sub(old, one))
         else:
             new = find((action, kind)).emit(self._b, old, *values)
         self._b.store(new, pointer)
