@@ -94,6 +94,30 @@ def test_half_precision_is_linked_with_the_functions_that_numba_calls():
     assert printed("", HALVES) == "True"
 
 
+GRID = """
+import numpy as np
+from numba import cuda
+
+@cuda.jit
+def kernel(out, x):
+    i, grid = cuda.grid(1), cuda.cg.this_grid()
+    x[i] += 1
+    grid.sync()
+    out[i] = x[63 - i]
+    if i == 0:
+        print("first", i)
+
+x = np.arange(64)
+out = np.zeros_like(x)
+kernel[8, 8](out, x)
+print((out == x[::-1]).all())
+"""
+
+
+def test_a_cooperative_kernel_waits_for_the_grid_and_prints():
+    assert printed("", GRID) == "first 0\nTrue"
+
+
 DYNAMIC = """
 import numpy as np
 from cuda.bindings import driver

@@ -13,6 +13,7 @@ from cuda_on_cpu import (
     Executor,
     KernelFault,
     SameValueWarning,
+    accesses,
     device_array,
     to_device,
 )
@@ -314,6 +315,63 @@ def test_atomics_of_numba_are_exact_and_no_race(size, order):
     assert ints.tolist() == [64 % 51, 5 - 64 + 2 * 51, (1 << 30) - 1, 1, 1, 5, 441, 9]
     assert floats.tolist() == [-2016, 63, -63, 23, -40, 0, 0, 0]
     assert signed.tolist() == [-2016, -63, 0, 0, 0, 0, 0, 0]
+
+
+def prints(out, x):
+    i = cuda.threadIdx.x
+    print("100%", i - 1, x[i], i > 0, cuda.threadIdx, np.uint64(-1) - np.uint64(i))
+    out[i + 31] = 0
+
+
+def test_a_kernel_prints_after_it_also_if_it_has_a_fault(capfd):
+    with pytest.raises(KernelFault, match="outside of every array"):
+        run(prints, TWO, [ones(32), ones(32)])
+    assert capfd.readouterr().out.splitlines() == [
+        "100% -1 1.000000 False (0, 0, 0) 18446744073709551615",
+        "100% 0 1.000000 True (1, 0, 0) 18446744073709551614",
+    ]
+
+
+def grid_sync(out, x, left, silent, early):
+    row = cuda.shared.array(8, np.float32)
+    t, block, grid = cuda.threadIdx.x, cuda.blockIdx.x, cuda.cg.this_grid()
+    i = cuda.grid(1)
+    if block != silent:
+        row[t] = i
+    cuda.syncthreads()
+    if i == left or (left < 0 and block == -left):
+        return
+    for _ in range(3):
+        x[i] += 1
+        if not early:
+            grid.sync()
+        out[i] = x[x.size - 1 - i] + row[7 - t]
+        grid.sync()
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+def test_blocks_wait_for_the_whole_grid(order):
+    kernel, executor = cuda.jit(grid_sync), Executor((9, 0), order=order)
+
+    def launch(left=99, silent=-1, early=False, traced=False):
+        executor.traced = traced
+        out, x = np.zeros(32, np.float32), np.arange(32, dtype=np.float32)
+        launched = executor.launch(kernel, 4, 8, (out, x, left, silent, early))
+        i = np.arange(32)
+        assert (out == 3 + (31 - i) + (i // 8 * 8 + 7 - i % 8)).all()
+        return launched
+
+    for _ in range(2):
+        launch()
+    assert accesses(launch(traced=True))["global", "write"].threads == 3 * 2 * 32
+    for arguments, says in (
+        ((9,), "that have ended without waiting"),
+        ((-2,), "blocks wait for others of the grid that have ended"),
+        ((99, 1), "uninitialised"),
+        ((99, -1, True), "races with another block"),
+    ):
+        with pytest.raises(KernelFault, match=says):
+            launch(*arguments)
 
 
 def count(out):

@@ -54,6 +54,8 @@ FAULTS = (
 # The context: int64 each. Those up to TRACE are addresses of arrays. LATEST: of an int64 for each
 # instruction of the kernel, the address of the range that it accessed last. N_SAME: number of
 # accesses of the kind SAME; SAME_PLACE: of the instruction that made the last of them.
+# LAUNCH_TIME: when the launch began, or its blocks last waited for each other. SHARED_TIME: since
+# when shared memory is written. PRINT: the address of a function that a kernel calls to print.
 (
     RANGES,
     LATEST,
@@ -62,6 +64,7 @@ FAULTS = (
     TIME,
     LAUNCH_TIME,
     BLOCK_TIME,
+    SHARED_TIME,
     BARRIER_TIME,
     FRAME_LOCAL,
     FRAME_BYTES,
@@ -74,8 +77,9 @@ FAULTS = (
     FAULT_BLOCK,
     N_SAME,
     SAME_PLACE,
+    PRINT,
     N_CONTEXT,
-) = range(20)
+) = range(22)
 
 # A range of memory that may be touched: int64 each. GRANULE: the base-2 logarithm of its bytes.
 # STAMPS: the address of its stamps, writer and reader of each granule; 0 for a constant table.
@@ -207,7 +211,8 @@ def check(context, frame, address, size, stamp, place, kind, space):
         get(context, BARRIER_TIME),
     )
     if get(found, SPACE) == SHARED:
-        first_time = launch_time = block_time  # each block has its own
+        first_time = get(context, SHARED_TIME)  # each block has its own
+        launch_time = block_time
     begin, granule = get(found, BEGIN), get(found, GRANULE)
     of_writes = NO_FAULT  # is none if the values are the same, so the rest is checked, too
     for k in range((address - begin) >> granule, ((address + size - 1 - begin) >> granule) + 1):

@@ -103,7 +103,11 @@ _HEAD = re.compile(
 _CALL = re.compile(r"(?:\((?P<result>\S+)\), )?(?P<name>[\w$%]+)(?:, \((?P<arguments>.*)\))?")
 _calls = itertools.count()
 # Functions of CUDA's libraries, as instructions. {0} is the result; {1}, {2} are the arguments.
-KNOWN_FUNCTIONS: dict[str, tuple[tuple[str, ...], ...]] = {}
+KNOWN_FUNCTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "vprintf": (("print", "[{1}]", "[{2}]"), ("st.param.b32", "[{0}]", "0")),
+    "cudaCGGetIntrinsicHandle": (("st.param.b64", "[{0}]", "1"),),
+    "cudaCGSynchronize": (("bar.grid", "0"), ("st.param.b32", "[{0}]", "0")),
+}
 
 
 def _with_calls(
@@ -143,7 +147,7 @@ def _called(
     match = _CALL.fullmatch(", ".join(call.operands))
     if not match or call.guard:
         raise UnknownPtx(str(call))
-    name, given = match["name"], [match["result"], *(match["arguments"] or "").split(", ")]
+    name, given = match["name"], [match["result"], *re.findall(r"[\w$]+", match["arguments"] or "")]
     if name in KNOWN_FUNCTIONS:
         for opcode, *operands in KNOWN_FUNCTIONS[name]:
             filled = tuple(operand.format(*given) for operand in operands)

@@ -8,9 +8,15 @@ Threads run one after another, and so do blocks, in an order that the caller may
 must not depend on it. `memory_checks` checks each access.
 """
 
+import ctypes
+import re
+import struct
 import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +25,16 @@ from cuda_on_cpu import memory_checks as checks
 from cuda_on_cpu.interleaving import DIVERGED
 from cuda_on_cpu.machine_code import machine_code
 from cuda_on_cpu.parse import Instruction, Variable, parse
-from cuda_on_cpu.translate import ALIGNMENT, MOST_THREADS
+from cuda_on_cpu.translate import ALIGNMENT, FINISHED, MOST_THREADS
 
 MAX_TRACE = 1 << 21  # accesses of a block that are recorded
 MOST_BLOCKS, MOST_IN_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)  # in x, y and z
 SHARED_BYTES = 48 << 10  # that a block may have unless the program asks for more
 MOST_SHARED = 227 << 10  # for which it may ask
+
+
+# Of a format and of its values, the addresses.
+PRINTER = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
 
 
 class SameValueWarning(UserWarning):
@@ -182,17 +192,23 @@ class Executable:
         launch[interleaving.FRAME_BYTES] = self._layout.frame_bytes
         launch[interleaving.MASK] = self._layout.mask_at
         launch[interleaving.EXCHANGE] = self._layout.exchange_at
+        turns: Iterable[np.ndarray] = np.split(blocks, n_blocks) if traced else [blocks]
+        if any(
+            isinstance(c, Instruction) and c.opcode == ("bar", "grid") for c in self._kernel.code
+        ):
+            turns = self._turns(launch, context, blocks, [shared, *stamps.values()])
         traces = []
-        for part in np.split(blocks, n_blocks) if traced else [blocks]:
-            context[checks.TRACE_LENGTH] = 0
-            launch[[interleaving.BLOCKS, interleaving.N_BLOCKS]] = part.ctypes.data, len(part)
-            status = self._run_blocks(launch.ctypes.data)
-            for view in views:
-                view.allocation.time = int(context[checks.TIME])
-            if status:
-                raise KernelFault(self._explain(status, context, ranges, views, grid, block))
-            if traced:
-                traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
+        with _printed(context):
+            for part in turns:
+                context[checks.TRACE_LENGTH] = 0
+                launch[[interleaving.BLOCKS, interleaving.N_BLOCKS]] = part.ctypes.data, len(part)
+                status = self._run_blocks(launch.ctypes.data)
+                for view in views:
+                    view.allocation.time = int(context[checks.TIME])
+                if status:
+                    raise KernelFault(self._explain(status, context, ranges, views, grid, block))
+                if traced:
+                    traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
         if n := context[checks.N_SAME]:
             code = self._kernel.code[context[checks.SAME_PLACE]]
             assert isinstance(code, Instruction)
@@ -243,6 +259,35 @@ class Executable:
                 f"{self._name} takes parameters of {list(self._kernel.parameters.values())} bytes, "
                 f"and was given {expected}"
             )
+
+    def _turns(
+        self, launch: np.ndarray, context: np.ndarray, blocks: np.ndarray, memory: list[np.ndarray]
+    ) -> Iterator[np.ndarray]:
+        """Prepare a launch for each block in turn, again and again from wait to wait for the grid.
+
+        memory: of a block, and its stamps. Raises KernelFault if some blocks wait and others end.
+        """
+        n_threads = int(launch[interleaving.N_THREADS])
+        states = np.zeros((len(blocks), n_threads), np.int64)
+        frames = np.empty((len(blocks), n_threads, self._layout.frame_bytes), np.uint8)
+        contents = {block: [np.zeros_like(array) for array in memory] for block in blocks}
+        waiting = [*blocks]
+        while waiting:
+            context[checks.LAUNCH_TIME] = context[checks.TIME] + 1
+            for block in waiting:
+                launch[interleaving.STATES] = states[block].ctypes.data
+                launch[interleaving.FRAMES] = frames[block].ctypes.data
+                for array, content in zip(memory, contents[block], strict=True):
+                    array[...] = content
+                yield np.array([block])
+                contents[block] = [array.copy() for array in memory]
+            waiting = [block for block in blocks if (states[block] != FINISHED).any()]
+            if waiting and len(waiting) < len(blocks):
+                raise KernelFault(
+                    f"{self._name}: blocks wait for others of the grid that have ended"
+                )
+            launch[interleaving.RESUMED] = 1
+            context[checks.SHARED_TIME] = checks.HOST_TIME  # each block has its own stamps
 
     def _context(
         self, arrays: dict[int, np.ndarray], views: list[View], traced: bool
@@ -317,6 +362,40 @@ class Executable:
             f"{self._name} ({code.line}): {code} {checks.FAULTS[context[checks.FAULT]]}: {who}, "
             f"address {address:#x} ({where})"
         )
+
+
+@contextmanager
+def _printed(context: np.ndarray) -> Iterator[None]:
+    """Print what a kernel prints after it, as on a GPU."""
+    texts: list[str] = []
+    printer = PRINTER(lambda form, values: texts.append(_formatted(form, values)))
+    context[checks.PRINT] = ctypes.cast(printer, ctypes.c_void_p).value
+    try:
+        yield
+    finally:
+        if texts:
+            print(*texts, sep="", end="", flush=True)
+
+
+def _formatted(form: int, values: int) -> str:
+    """The text of printf. form: address of its format. values: of its values, each aligned."""
+
+    def text(match: re.Match) -> str:
+        nonlocal values
+        options, length, letter = match.groups()
+        if letter == "%":
+            return "%"
+        size = 4 if letter in "cdiouxX" and length not in ("l", "ll") else 8
+        values = -(-values // size) * size
+        bits, values = ctypes.string_at(values, size), values + size
+        value: Any = int.from_bytes(bits, "little", signed=letter in "di")
+        if letter == "s":
+            value = ctypes.string_at(value).decode()
+        elif letter in "eEfFgG":
+            (value,) = struct.unpack("d", bits)
+        return f"%{options}{letter}" % value
+
+    return re.sub(r"%([-+ #0-9.]*)([hl]*)([a-zA-Z%])", text, ctypes.string_at(form).decode())
 
 
 def readable_name(mangled: str) -> str:

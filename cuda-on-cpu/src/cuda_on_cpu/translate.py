@@ -11,7 +11,8 @@ piece of code without branches, which counts how often it ran. thread: its numbe
 resume: 0, or the number of the place at which the function returned last.
 
 Returns FINISHED, FAULT if a check failed, or the number of the place where the thread waits: for
-the block at a barrier; for its warp, from WARP_WAIT on, where warps synchronise or exchange values.
+the block at a barrier; for its warp, from WARP_WAIT on, where warps synchronise or exchange values;
+for the grid, from GRID_WAIT on.
 """
 
 import re
@@ -46,7 +47,7 @@ from cuda_on_cpu.parse import (
 )
 
 FINISHED, FAULT = 0x7FFFFFFF, -1
-WARP_WAIT = 1 << 30
+WARP_WAIT, GRID_WAIT = 1 << 30, 1 << 29
 # Instructions at which threads wait, and the numbers of their operands.
 WAITS = {"bar": 1, "mma": 4, "shfl": 5, "vote": 3, "match": 3, "activemask": 1}
 WAITS |= {"redux": 3, "elect": 2}
@@ -290,6 +291,8 @@ class _Translator:
             self._load_or_store(code)
         elif name in ("atom", "red"):
             self._atomic(code)
+        elif name == "print":
+            self._print(code)
         elif name == "mov":
             self._move(code)
         elif name == "cvta":  # addresses are the same in all spaces here
@@ -299,7 +302,7 @@ class _Translator:
 
     def _barrier(self, code: Instruction) -> None:
         match code.opcode:
-            case ("bar", "sync") if code.operands == ("0",):
+            case ("bar", "sync" | "grid") if code.operands == ("0",):
                 self._wait(code, I64(ALL_LANES))
             case ("bar", "warp", "sync"):
                 self._wait(code, self._mask(code.operands[0]))
@@ -318,8 +321,9 @@ class _Translator:
         if len(code.operands) != WAITS[code.opcode[0]] or code.guard:
             raise UnknownPtx(str(code))
         b, saved = self._b, self._saved[self._place]
-        for_block = code.opcode == ("bar", "sync")
-        number = I32(1 + self._waits.index(self._place) + (0 if for_block else WARP_WAIT))
+        kinds = {"bar.sync": 0, "bar.grid": GRID_WAIT}
+        first = kinds.get(".".join(code.opcode), WARP_WAIT)
+        number = I32(first + 1 + self._waits.index(self._place))
         for name in saved:
             stored = llvm_type(self._kernel.registers[name])
             b.store(b.load(self._registers[name], typ=stored), self._slot(name, stored))
@@ -675,6 +679,14 @@ class _Translator:
         if target:
             self._write(target, old, kind)
 
+    def _print(self, code: Instruction) -> None:
+        """Call the context's function with the addresses of a format and of its values."""
+        b = self._b
+        places = [self._address(operand, "param") for operand in code.operands]
+        places.append(b.add(self._context, I64(8 * checks.PRINT)))
+        *values, function = (b.load(self._pointer(place, I64), typ=I64) for place in places)
+        b.call(self._pointer(function, ir.FunctionType(ir.VoidType(), [I64] * 2)), values)
+
     def _copy(self, code: Instruction) -> None:
         """An asynchronous copy, the end of a group of them, or a wait for groups."""
         _, _, *modifiers = code.opcode
@@ -808,7 +820,7 @@ def _live_registers(kernel: Kernel) -> list[frozenset[str]]:
 
 def _registers_of(code: Instruction, kernel: Kernel) -> tuple[set[str], set[str]]:
     """The registers that an instruction writes and those that it reads."""
-    n_targets = 0 if code.opcode[0] in ("st", "red", "bra", "bar", "ret", "cp") else 1
+    n_targets = 0 if code.opcode[0] in ("st", "red", "bra", "bar", "ret", "cp", "print") else 1
     found = [
         {name for name in re.findall(r"%?[\w$.]+", operand) if name in kernel.registers}
         for operand in code.operands

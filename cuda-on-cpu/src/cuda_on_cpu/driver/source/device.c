@@ -243,6 +243,7 @@ static int attribute_of(int attribute, int device) {
         case 75: return capabilities[device][0];
         case 76: return capabilities[device][1];
         case 81: return MOST_SHARED + 1024; /* of a multiprocessor */
+        case 95: return 1; /* cooperative launches */
         case 97: return MOST_SHARED; /* of a block that asks for more */
         case 106: return 16; /* blocks of a multiprocessor */
         default: return 0;
