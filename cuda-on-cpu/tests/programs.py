@@ -1,6 +1,7 @@
 """Programs of tests, on the fake driver or without it, and marks of tests by what they need."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -35,3 +36,8 @@ def run(*arguments, first=(), environment=os.environ, **variables):
 def run_on_driver(*arguments, **variables):
     """The same on the fake driver."""
     return run(*arguments, environment=build.environment(), **variables)
+
+
+def without_numbers(text):
+    """A message without the numbers of its registers."""
+    return re.sub(r"%([a-z]+)\d+", r"%\1", text)

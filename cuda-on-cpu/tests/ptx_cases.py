@@ -90,6 +90,14 @@ def insert_bits(kind):
     return formula
 
 
+def picked_bytes(low, high, pick):
+    source, signed = (high << 32 | low).to_bytes(8, "little"), 0
+    for k in range(4):
+        byte = source[pick >> 4 * k & 7]
+        signed |= (255 * (byte >> 7) if pick >> 4 * k & 8 else byte) << 8 * k
+    return signed
+
+
 def funnel(side, mode):
     def formula(low, high, n):
         n = min(n, 32) if mode == "clamp" else n % 32
@@ -143,6 +151,7 @@ def integer_cases():
     for side in "lr":
         for mode in ("wrap", "clamp"):
             add(f"shf.{side}.{mode}.b32", "b32", ("b32", "b32", "u32"), funnel(side, mode))
+    add("prmt.b32", "b32", ("b32",) * 3, picked_bytes)
     for source in INTEGER_KINDS:
         for to in INTEGER_KINDS:
             registers = [f"{kind[0]}32" if width(kind) == 8 else kind for kind in (to, source)]
@@ -201,7 +210,8 @@ def total(kind, name, takes):
 
 def rounded(exact, kind, mode="rn"):
     """A Fraction as a float of a type, as a Python float."""
-    precision, lowest, highest = (24, -126, 127) if kind == "f32" else (53, -1022, 1023)
+    sizes = {"f16": (11, -14, 15), "f32": (24, -126, 127), "f64": (53, -1022, 1023)}
+    precision, lowest, highest = sizes[kind]
     sign, size = (-1 if exact < 0 else 1), abs(exact)
     if not size:
         return 0.0
@@ -309,6 +319,55 @@ def float_cases():
     return cases
 
 
+def half_cases():
+    def of_pairs(function):
+        def expected(*columns):
+            found = function(*(column.view(np.float16) for column in columns))
+            return np.where(np.isnan(found), 0x7FFF, found.view(np.uint16)).astype("u2").view("u4")
+
+        return quiet(expected)
+
+    cases, pair = [], ("f16", "f16")
+    for name, function in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply)):
+        for mode in ("", ".rn"):
+            cases.append(Case(f"{name}{mode}.f16", "f16", pair, quiet(function)))
+        cases.append(Case(f"{name}.f16x2", "b32", ("b32", "b32"), of_pairs(function)))
+    for name, function in (("max", max), ("min", min)):
+        cases.append(Case(f"{name}.f16", "f16", pair, by_row("f16", extreme(function))))
+    cases.append(Case("abs.f16", "f16", ("f16",), np.abs))
+    cases.append(Case("neg.f16", "f16", ("f16",), np.negative))
+    cases.append(Case("fma.rn.f16", "f16", ("f16",) * 3, by_row("f16", fma("f16", "rn"))))
+    for name in ("eq", "lt", "geu"):
+        compare = getattr(operator, name[:2])
+
+        def holds(x, y, name=name, compare=compare):
+            return compare(x, y) | ((x != x) | (y != y) if name[2:] else False)
+
+        cases.append(Case(f"setp.{name}.f16", "pred", pair, holds))
+        one = Case(
+            f"set.{name}.f16.f16", "f16", pair, lambda x, y, f=holds: f(x, y) * np.float16(1)
+        )
+        bits = Case(f"set.{name}.u32.f16", "u32", pair, lambda x, y, f=holds: -f(x, y).astype("u4"))
+        cases += [one, bits]
+    for mode, function in (("rni", np.rint), ("rmi", np.floor)):
+        cases.append(Case(f"cvt.{mode}.f16.f16", "f16", ("f16",), quiet(function)))
+    for kind in ("f32", "f64"):
+        to = quiet(lambda x, kind=kind: x.astype(DTYPES[kind]))
+        cases.append(Case(f"cvt.{kind}.f16", kind, ("f16",), to))
+        for mode in ("rn", "rm", "rp", "rz"):
+
+            def near(x, mode=mode):
+                return rounded(Fraction(x), "f16", mode) if math.isfinite(x) and x else x
+
+            cases.append(Case(f"cvt.{mode}.f16.{kind}", "f16", (kind,), by_row("f16", near)))
+    for kind in ("s16", "u64"):
+        near = by_row("f16", lambda x: rounded(Fraction(x), "f16"))
+        cases.append(Case(f"cvt.rn.f16.{kind}", "f16", (kind,), near))
+        whole = by_row(kind, to_integer("f32", kind, "rzi"))
+        cases.append(Case(f"cvt.rzi.{kind}.f16", kind, ("f16",), whole))
+    return cases
+
+
 def comparison_cases():
     signs = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
     unsigned = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
@@ -339,4 +398,4 @@ def comparison_cases():
     return cases
 
 
-CASES = integer_cases() + carry_cases() + float_cases() + comparison_cases()
+CASES = integer_cases() + carry_cases() + float_cases() + half_cases() + comparison_cases()

@@ -9,8 +9,8 @@ from cuda_on_cpu.run import Allocation, Program, View
 
 DTYPES = {f"{sign}{8 * n}": np.dtype(f"u{n}") for sign in "ub" for n in (1, 2, 4, 8)}
 DTYPES |= {f"s{8 * n}": np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
-DTYPES |= {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "pred": np.dtype(bool)}
-FLOATS = ("f32", "f64")
+DTYPES |= {f"f{8 * n}": np.dtype(f"f{n}") for n in (2, 4, 8)} | {"pred": np.dtype(bool)}
+FLOATS = ("f16", "f32", "f64")
 ORDERS = ("forward", "reverse", "random")
 
 
@@ -80,13 +80,13 @@ def compute(codes, operands, results, columns):
 def loaded(name, kind, k):
     if kind == "pred":
         return [f"ld.global.u8 %h, [%a{k}];", f"setp.ne.u16 {name}, %h, 0;"]
-    return [f"ld.global.{kind} {name}, [%a{k}];"]
+    return [f"ld.global.{kind.replace('f16', 'b16')} {name}, [%a{k}];"]
 
 
 def stored(name, kind, k):
     if kind == "pred":
         return [f"selp.u16 %h, 1, 0, {name};", f"st.global.u8 [%a{k}], %h;"]
-    return [f"st.global.{kind} [%a{k}], {name};"]
+    return [f"st.global.{kind.replace('f16', 'b16')} [%a{k}], {name};"]
 
 
 def assert_same(found, expected, columns=(), what=""):
@@ -117,8 +117,10 @@ def edges(kind):
     some += [0.49, 0.5, 1 - limits.epsneg, 1, 1 + limits.eps, 1.5, 2.5, 3, 99]
     some += [127.5, 32767.5, 65535.5]
     for power in (31, 32, 63, 64):
-        some += [2.0**power, np.nextafter(dtype.type(2.0**power), dtype.type(0))]
-    some = np.array(some, dtype)
+        with np.errstate(over="ignore"):
+            some += [2.0**power, np.nextafter(dtype.type(2.0**power), dtype.type(0))]
+    with np.errstate(over="ignore"):
+        some = np.array(some, dtype)
     return np.concatenate([some, -some, [dtype.type(np.nan)]])
 
 
@@ -130,7 +132,7 @@ def scattered(kind, n, rng):
     bits = rng.integers(0, 1 << 8 * dtype.itemsize, n, f"u{dtype.itemsize}")
     if kind not in FLOATS:
         return (bits >> rng.integers(0, 8 * dtype.itemsize, n).astype(bits.dtype)).view(dtype)
-    near_one = rng.normal(size=n) * 2.0 ** rng.integers(-10, 40, n)
+    near_one = rng.normal(size=n) * 2.0 ** rng.integers(-10, 40 if dtype.itemsize > 2 else 8, n)
     return np.where(rng.random(n) < 0.5, bits.view(dtype), near_one.astype(dtype))
 
 

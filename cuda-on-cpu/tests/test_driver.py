@@ -74,6 +74,68 @@ def test_each_launch_runs_its_blocks_in_another_order():
     assert one != other
 
 
+GRID = """
+import numpy as np
+from numba import cuda
+
+@cuda.jit
+def kernel(out, x):
+    i, grid = cuda.grid(1), cuda.cg.this_grid()
+    x[i] = cuda.fp16.hfma(x[i], x[i], x[i])
+    grid.sync()
+    out[i] = x[31 - i]
+    if i == 0:
+        print("first", i)
+
+x = np.arange(32, dtype=np.float16)
+out = np.zeros_like(x)
+kernel[4, 8](out, x.copy())
+print((out == (x * x + x)[::-1]).all())
+"""
+
+
+def test_a_cooperative_kernel_is_linked_with_libraries_waits_for_the_grid_and_prints():
+    assert printed("", GRID) == "first 0\nTrue"
+
+
+DYNAMIC = """
+import numpy as np
+from cuda.bindings import driver
+from numba import cuda
+
+@cuda.jit("void(int32[::1])")
+def fill(out):
+    row = cuda.shared.array(0, np.int32)
+    row[cuda.threadIdx.x] = cuda.threadIdx.x
+    cuda.syncthreads()
+    out[cuda.threadIdx.x] = row[31 - cuda.threadIdx.x] + row.size
+
+def launch(n):
+    out = cuda.device_array(32, np.int32)
+    try:
+        fill[1, 32, 0, 4 * n](out)
+        print(out.copy_to_host()[0])
+    except Exception as error:
+        print(str(error).split("CUDA_ERROR_")[1].split(":")[0])
+
+function = fill.overloads[fill.signatures[0]]._codelibrary.get_cufunc().handle
+attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+for n in (12288, 12289):
+    launch(n)
+for n_bytes in (232449, 232448):
+    print(driver.cuFuncSetAttribute(function, attribute, n_bytes)[0].value)
+for n in (58112, 58113, 31):
+    launch(n)
+"""
+
+
+def test_a_launch_has_more_shared_memory_than_usual_only_where_the_program_asked_for_it():
+    done = programs.run_on_driver("-c", DYNAMIC)
+    expected = "12319 INVALID_VALUE 1 0 58143 INVALID_VALUE LAUNCH_FAILED"
+    assert done.stdout.split() == expected.split(), done.stderr
+    assert "outside of every array" in done.stderr
+
+
 GRAPH = """
 call("cuStreamBeginCapture", first, driver.CUstreamCaptureMode(2))
 call("cuMemcpyDtoDAsync", other, array, 16, first)

@@ -107,6 +107,20 @@ def test_parameters_have_their_types():
             assert result[0] == value
 
 
+def test_a_parameter_may_be_a_structure():
+    found = np.zeros(3, np.uint64)
+    body = """
+    .reg .b64 %a<4>;
+    ld.param.u64 %a0, [p0]; ld.param.u64 %a1, [s+8];
+    ld.param.u32 %a2, [s+16]; ld.param.u64 %a3, [n];
+    st.global.u64 [%a0], %a1; st.global.u64 [%a0+8], %a2; st.global.u64 [%a0+16], %a3;
+    """
+    head = ".param .u64 p0, .param .align 8 .b8 s[20], .param .u64 n"
+    more = np.uint64([1, 2]).tobytes() + np.uint32(3).tobytes(), np.uint64(4).tobytes()
+    run_text(f".visible .entry k({head}) {{ {body} ret; }}", [found], more=more)
+    assert found.tolist() == [2, 3, 4]
+
+
 def test_constant_tables_are_read():
     table = np.array([0.5, -0.0, 1e30, np.inf], np.float32)
     content = ", ".join(map(str, table.tobytes()))
@@ -403,6 +417,47 @@ def test_branches():
     assert found.tolist() == [steps(v) for v in range(1, n + 1)]
 
 
+FUNCTIONS = """
+.extern .func (.param .b32 result) elsewhere (.param .b32 x);
+.func (.param .b32 result) of_the_thread_beside (.param .b64 row, .param .b32 i);
+.visible .func (.param .align 4 .b8 result[8]) both (.param .b64 row, .param .b32 i) {
+.reg .b64 %r<3>; .reg .b32 %v<4>; .local .align 4 .b8 depot[4];
+ld.param.u64 %r1, [row]; ld.param.u32 %v1, [i]; mov.u64 %r2, depot; st.local.u32 [%r2], %v1;
+{ .param .b64 p; st.param.b64 [p+0], %r1; .param .b32 q; st.param.b32 [q+0], %v1; .param .b32 s;
+call.uni (s), of_the_thread_beside, (p, q); ld.param.b32 %v2, [s+0]; }
+ld.local.u32 %v3, [%r2]; st.param.b32 [result+0], %v2; st.param.b32 [result+4], %v3; ret;
+}
+.func (.param .b32 result) of_the_thread_beside (.param .b64 row, .param .b32 i) {
+.reg .b64 %r<4>; .reg .b32 %v<4>; .reg .pred %p;
+ld.param.u64 %r1, [row]; ld.param.u32 %v1, [i]; mad.wide.u32 %r2, %v1, 4, %r1;
+bar.sync 0; st.shared.u32 [%r2], %v1; bar.sync 0; setp.lt.u32 %p, %v1, 32;
+@%p bra $L_low; st.param.b32 [result+0], 99; ret;
+$L_low: xor.b32 %v2, %v1, 1; mad.wide.u32 %r3, %v2, 4, %r1; ld.shared.u32 %v3, [%r3];
+st.param.b32 [result+0], %v3; ret;
+}
+"""
+CALLS = """
+.shared .align 4 .b8 row[256]; .reg .b64 %r; .reg .b32 %i; .reg .b32 %v<4>; .reg .pred %p;
+mov.u64 %r, row; mov.u32 %i, %tid.x; mad.wide.u32 %a0, %i, 8, %a0; mov.u32 %v0, 0;
+$L_again:
+{ .param .b64 p; st.param.b64 [p+0], %r; .param .b32 q; st.param.b32 [q+0], %i;
+.param .align 4 .b8 s[8]; call.uni (s), both, (p, q);
+ld.param.b32 %v1, [s+0]; ld.param.b32 %v2, [s+4]; }
+{ .param .b64 p; st.param.b64 [p+0], %r; .param .b32 q; st.param.b32 [q+0], %i;
+.param .b32 s; call.uni (s), of_the_thread_beside, (p, q); ld.param.b32 %v3, [s+0]; }
+add.u32 %v1, %v1, %v3; add.u32 %v0, %v0, 1; setp.lt.u32 %p, %v0, 2; @%p bra $L_again;
+st.global.u32 [%a0], %v1; st.global.u32 [%a0+4], %v2;
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_functions_are_called_and_barriers_may_be_in_them(order):
+    found, i = np.zeros((64, 2), np.uint32), np.arange(64)
+    run_body(CALLS, found, before=FUNCTIONS, block=(64,), order=order)
+    np.testing.assert_array_equal(found[:, 0], 2 * np.where(i < 32, i ^ 1, 99))
+    np.testing.assert_array_equal(found[:, 1], i)
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_special_registers(order):
     grid, block = (2, 3, 4), (3, 5, 2)
@@ -439,11 +494,13 @@ ACTIONS = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
+    "inc": lambda old, x: np.where(old >= x, 0, old + 1).astype(old.dtype),
+    "dec": lambda old, x: np.where((old == 0) | (old > x), x, old - 1),
     "exch": lambda old, x: x,
     "cas": lambda old, x, y: np.where(old == x, y, old),
 }
 KINDS = {
-    "u32": "add min max",
+    "u32": "add min max inc dec",
     "s32": "add min max",
     "u64": "add min max",
     "s64": "min max",

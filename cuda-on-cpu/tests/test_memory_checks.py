@@ -13,6 +13,7 @@ from cuda_on_cpu import (
     Executor,
     KernelFault,
     SameValueWarning,
+    accesses,
     device_array,
     to_device,
 )
@@ -243,6 +244,134 @@ def test_what_is_right_passes_in_any_order(order, cc):
     x, out = np.arange(96, dtype=np.float32), device_array(96, np.float32)
     run(reverse, TWO, [out, to_device(x)], grid=(3,), order=order, cc=cc)
     assert (out.copy_to_host() == x.reshape(3, 32)[:, ::-1].reshape(-1)).all()
+
+
+def reverse_in_dynamic_memory(out, x, skipped, barrier):
+    row, bits = cuda.shared.array(0, np.float32), cuda.shared.array(0, np.int16)  # one memory
+    beside = cuda.shared.array(40, np.float32)
+    i = cuda.threadIdx.x
+    beside[i] = bits.size
+    if i != skipped:
+        row[i] = x[i]
+    if barrier:
+        cuda.syncthreads()
+    out[i] = row[31 - i] + beside[i]
+    cuda.syncthreads()
+    bits[i] = i
+    cuda.syncthreads()
+    out[i] += bits[31 - i]
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+def test_dynamic_shared_memory_is_as_large_as_the_launch_says(order):
+    kernel, executor = cuda.jit(reverse_in_dynamic_memory), Executor((9, 0), order=order)
+
+    def launch(shared_bytes, skipped=-1, barrier=True):
+        out = np.zeros(32, np.float32)
+        arguments = out, np.arange(32, dtype=np.float32), skipped, barrier
+        executor.launch(kernel, 1, 32, arguments, shared_bytes)
+        return out
+
+    assert (launch(128) == 64 + 2 * np.arange(32)[::-1]).all()
+    assert (launch((48 << 10) - 160) == (24 << 10) - 80 + 2 * np.arange(32)[::-1]).all()
+    for arguments, says in (
+        ((124,), "outside of every array"),
+        ((0,), "outside of every array"),
+        ((128, 7), "uninitialised"),
+        ((128, -1, False), "uninitialised|races"),
+        (((48 << 10) - 159,), "with 49153 bytes of shared memory"),
+    ):
+        with pytest.raises(KernelFault, match=says):
+            launch(*arguments)
+
+
+def atomics(ints, floats, signed, x):
+    i, atomic = cuda.threadIdx.x, cuda.atomic
+    atomic.inc(ints, 0, 50)
+    atomic.dec(ints, 1, 50)
+    atomic.or_(ints, 2, 1 << (i % 30))
+    if atomic.cas(ints, 3, 0, 1) == 0:
+        atomic.add(ints, 4, 1)
+    atomic.compare_and_swap(ints[5:], 0, 5)
+    atomic.max(ints, 6, 7 * i)
+    atomic.exch(ints, 7, 9)
+    atomic.sub(floats, 0, i)
+    atomic.max(floats, 1, i)
+    atomic.min(floats, 2, -i)
+    atomic.nanmax(floats, 3, x[i])
+    atomic.nanmin(floats, 4, x[i])
+    atomic.sub(signed, 0, i)
+    atomic.nanmin(signed, 1, -i)
+    atomic.xor(signed, 2, i % 2)
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+@pytest.mark.parametrize("size", [4, 8])
+def test_atomics_of_numba_are_exact_and_no_race(size, order):
+    ints, floats, signed = (np.zeros(8, f"{kind}{size}") for kind in "ufi")
+    ints[1], x = 5, np.arange(64, dtype=floats.dtype) - 40
+    x[7] = np.nan
+    Executor((9, 0), order=order).launch(cuda.jit(atomics), 1, 64, (ints, floats, signed, x))
+    assert ints.tolist() == [64 % 51, 5 - 64 + 2 * 51, (1 << 30) - 1, 1, 1, 5, 441, 9]
+    assert floats.tolist() == [-2016, 63, -63, 23, -40, 0, 0, 0]
+    assert signed.tolist() == [-2016, -63, 0, 0, 0, 0, 0, 0]
+
+
+def prints(out, x):
+    i = cuda.threadIdx.x
+    print("100%", i - 1, x[i], i > 0, cuda.threadIdx, np.uint64(-1) - np.uint64(i))
+    out[i + 31] = 0
+
+
+def test_a_kernel_prints_after_it_also_if_it_has_a_fault(capfd):
+    with pytest.raises(KernelFault, match="outside of every array"):
+        run(prints, TWO, [ones(32), ones(32)])
+    assert capfd.readouterr().out.splitlines() == [
+        "100% -1 1.000000 False (0, 0, 0) 18446744073709551615",
+        "100% 0 1.000000 True (1, 0, 0) 18446744073709551614",
+    ]
+
+
+def grid_sync(out, x, left, silent, early):
+    row = cuda.shared.array(8, np.float32)
+    t, block, grid = cuda.threadIdx.x, cuda.blockIdx.x, cuda.cg.this_grid()
+    i = cuda.grid(1)
+    if block != silent:
+        row[t] = i
+    cuda.syncthreads()
+    if i == left or (left < 0 and block == -left):
+        return
+    for _ in range(3):
+        x[i] += 1
+        if not early:
+            grid.sync()
+        out[i] = x[x.size - 1 - i] + row[7 - t]
+        grid.sync()
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+def test_blocks_wait_for_the_whole_grid(order):
+    kernel, executor = cuda.jit(grid_sync), Executor((9, 0), order=order)
+
+    def launch(left=99, silent=-1, early=False, traced=False):
+        executor.traced = traced
+        out, x = np.zeros(32, np.float32), np.arange(32, dtype=np.float32)
+        launched = executor.launch(kernel, 4, 8, (out, x, left, silent, early))
+        i = np.arange(32)
+        assert (out == 3 + (31 - i) + (i // 8 * 8 + 7 - i % 8)).all()
+        return launched
+
+    for _ in range(2):
+        launch()
+    assert accesses(launch(traced=True))["global", "write"].threads == 3 * 2 * 32
+    for arguments, says in (
+        ((9,), "that have ended without waiting"),
+        ((-2,), "blocks wait for others of the grid that have ended"),
+        ((99, 1), "uninitialised"),
+        ((99, -1, True), "races with another block"),
+    ):
+        with pytest.raises(KernelFault, match=says):
+            launch(*arguments)
 
 
 def count(out):

@@ -26,7 +26,7 @@ def test_results_are_exact(operands):
 
 def test_every_opcode_is_tested():
     tested = {case.opcode.split(".")[0] for case in CASES} | set(APPROXIMATE)
-    assert tested == {*INTEGERS, *FLOATS, "setp", "selp", "cvt"}
+    assert tested == {*INTEGERS, *FLOATS, "set", "setp", "selp", "cvt"}
 
 
 # fma where its rounding is hard
@@ -76,6 +76,9 @@ APPROXIMATE = {
     "lg2": np.log2,
     "rcp": lambda x: 1 / x,
     "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
 }
 
 
@@ -100,4 +103,4 @@ def test_approximate_functions_are_nearly_exact(name):
         steps = found.view(np.int32).astype(np.int64) - exact.view(np.int32)
         assert (np.abs(steps[near]) <= 1).all()
         assert_same(found[~near], exact[~near], [x[~near]], name)
-    assert ((plain != ftz) & ~np.isnan(plain)).any()
+    assert name == "cos" or ((plain != ftz) & ~np.isnan(plain)).any()

@@ -12,12 +12,12 @@ from cuda_on_cpu.run import Program
 
 OPCODES = """
     add.sat.s32 add.rz.f32 add.ftz.f32 addc.cc.f32 and.f32 bfe.u32 brev.b32 cvt.f32.f64
-    cvt.f32.s32 cvt.rn.f16.f32 cvt.rz.f32.f64 cvt.s32.f32 cvt.sat.s32.s32 cvt.sat.u8.s32
+    cvt.f32.s32 cvt.sat.f16.f32 cvt.rz.f32.f64 cvt.s32.f32 cvt.sat.s32.s32 cvt.sat.u8.s32
     cvt.rni.f64.f32 div.approx.f32 div.f32 div.full.f32 dp4a.u32.u32 ex2.f32 ex2.approx.f64
     fma.f32 fma.rn.ftz.f32 fma.rz.f64 lop3.b32 mad.f32 mad.s32 max.NaN.f32 min.ftz.f32 mul.s32
-    mul24.lo.s32 neg.ftz.f32 prmt.b32 rcp.rz.f32 selp.x.b32 setp.f32 setp.lt.and.s32
+    mul24.lo.s32 neg.ftz.f32 prmt.b32.f4e rcp.rz.f32 selp.x.b32 setp.f32 setp.lt.and.s32
     setp.nan.s32 setp.num.u32 setp.ltx.s32 setp.ltu.s32 shf.l.b32 shf.x.wrap.b32 shf.l.wrap.u64
-    shl.x.b32 sin.approx.f32 sqrt.approx.f32 sqrt.f32 tanh.x trap
+    add.sat.f16 set.x.f16.f16 shl.x.b32 sin.f32 sqrt.f16 sqrt.f32 tanh.x trap
 """
 
 
@@ -34,7 +34,9 @@ STATEMENTS = {
     "shfl.idx.b32 %r0, %r1, 0, 31, -1": "the opcode shfl.idx.b32",
     "vote.ballot.b32 %r0, %p, -1": "the opcode vote.ballot.b32",
     "match.any.sync.b16 %r0, %h, -1": "the opcode match.any.sync.b16",
-    "call.uni f, (%r0)": "the opcode call.uni",
+    "call.uni f, (a)": "the function f",
+    "call.uni %d0, (a)": "the function %d0",
+    "@%p call f": "@%p call f",
     "trap": "the opcode trap",
     "bar.sync 0, 32": "the barrier bar.sync 0, 32",
     "cp.async.ca.global.shared [%d0], [%d1], 16": "the opcode cp.async.ca.global.shared",
@@ -47,10 +49,11 @@ STATEMENTS = {
     "add.s32 %r9, %r0, 1": "the register %r9",
     "setp.eq.s32 %p|%p, %r0, 1": "the register %p|%p",
     "mov.b32.x %r0, 1": "the opcode mov.b32.x",
-    "add.f16 %h, %h, %h": "the type f16",
-    "ld.global.f16 %h, [%d0]": "the type f16",
     "st.global.e32 [%d0], %r0": "the type e32",
-    ".reg .f16 %g": "the type f16",
+    ".reg .bf16 %g": "the type bf16",
+    ".reg .b32 %h": "another type of %h: .reg .b32 %h",
+    "redux.sync.min.f32 %f0, %f1, -1": "the opcode redux.sync.min.f32",
+    "elect.x %r0|%p, -1": "the opcode elect.x",
     "ld.global.ca.u32 %r0, [%d0]": "the opcode ld.global.ca.u32",
     "ld.global.v2.u32 %r0, [%d0]": "ld.global.v2.u32 %r0, [%d0]",
     "ld.global.u32 {%r0, %r1}, [%d0]": "ld.global.u32 <%r0, %r1>, [%d0]",
@@ -59,7 +62,6 @@ STATEMENTS = {
     "mov.u64 %d0, _": "the operand _",
     "st.param.u32 [p0], %r0": "st.param.u32 [p0], %r0",
     "ld.global.u32 %r0, [%d0+%d1]": "the address [%d0+%d1]",
-    "atom.global.inc.u32 %r0, [%d0], 3": "the opcode atom.global.inc.u32",
     "atom.acquire.global.add.u32 %r0, [%d0], 3": "the opcode atom.acquire.global.add.u32",
     "atom.tex.add.u32 %r0, [%d0], 3": "the opcode atom.tex.add.u32",
     ".branchtargets $L1, $L2": ".branchtargets $L1, $L2",
@@ -78,14 +80,15 @@ def test_an_unknown_statement_is_named(statement):
 @pytest.mark.parametrize(
     ("ptx", "named"),
     [
-        (".func f() { ret; }", ".func f() { ret"),
+        (".func f() { call g; } .visible .entry k() { call f; }", "the function g"),
+        (
+            ".func f() { call g; } .func g() { call f; } .visible .entry k() { call f; }",
+            "the recursion of k -> f -> g -> f",
+        ),
         (".global .align 4 .b8 x[4];", ".global .align 4 .b8 x[4]"),
         (".alias a, b;", ".alias a, b"),
         (".visible .entry k() { ret;", "a kernel without an end"),
-        (
-            ".visible .entry k(.param .align 8 .b8 x[16]) { ret; }",
-            "the parameter '.param .align 8 .b8 x[16]'",
-        ),
+        (".visible .entry k(.param .b8 x[]) { ret; }", "the parameter '.param .b8 x[]'"),
     ],
 )
 def test_an_unknown_declaration_is_named(ptx, named):

@@ -111,6 +111,45 @@ def test_votes_and_matches_are_of_the_lanes_that_take_part(order):
     assert (out[9, 2] == (1 << np.arange(32)) - 1).all()
 
 
+REDUCTIONS = {
+    "add.u32": np.add,
+    "min.s32": np.minimum,
+    "max.u32": np.maximum,
+    "and.b32": np.bitwise_and,
+    "or.b32": np.bitwise_or,
+    "xor.b32": np.bitwise_xor,
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_a_reduction_is_of_the_lanes_that_take_part(name, order):
+    """All lanes; then two groups of a warp, each of which elects its first lane, too."""
+    x = np.random.default_rng(4).integers(0, 1 << 32, WHOLE, np.uint32)
+    out = np.zeros((WHOLE, 4), np.uint32)
+    body = f"""
+    .reg .b32 %i; .reg .b32 %x; .reg .b32 %y<4>; .reg .pred %p<3>;
+    mov.u32 %i, %tid.x; mad.wide.u32 %a0, %i, 4, %a0; mad.wide.u32 %a1, %i, 16, %a1;
+    ld.global.u32 %x, [%a0]; redux.sync.{name} %y0, %x, -1;
+    mov.u32 %i, %laneid; setp.lt.u32 %p0, %i, 5; @%p0 bra $L_low;
+    redux.sync.{name} %y1, %x, 0xFFFFFFE0; elect.sync %y2|%p1, 0xFFFFFFE0; bra $L_end;
+    $L_low: redux.sync.{name} %y1, %x, 0x1F; elect.sync %y2|%p1, 0x1F;
+    $L_end: selp.u32 %y3, 1, 0, %p1; st.global.v4.u32 [%a1], {{%y0, %y1, %y2, %y3}};
+    """
+    run_body(body, x, out, block=(WHOLE,), order=order)
+    found, values = out.reshape(3, 32, 4), x.reshape(3, 32).view("i4" if "s32" in name else "u4")
+    whole = [REDUCTIONS[name].reduce(values[:, part], 1, values.dtype) for part in LANES]
+    for k, part in enumerate(LANES):
+        column = 0 if k == 0 else 1
+        assert (found[:, part, column].view(values.dtype) == whole[k][:, None]).all()
+    first = np.where(np.arange(32) < 5, 0, 5)
+    assert (found[:, :, 2] == first).all()
+    assert (found[:, :, 3] == (np.arange(32) == first)).all()
+
+
+LANES = slice(32), slice(5), slice(5, 32)
+
+
 def leaves_early(out, x, n):
     shared = cuda.shared.array(WHOLE, np.float32)
     i = cuda.threadIdx.x

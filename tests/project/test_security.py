@@ -33,6 +33,7 @@ ALLOWED = {
     ("cuda_on_cpu/machine_code.py", "add_object_file"): "machine code, cached in a private folder",
     ("cuda_on_cpu/machine_code.py", "ctypes"): "calls of that machine code",
     ("cuda_on_cpu/machine_code.py", "parse_assembly"): "LLVM IR, cached in a private folder",
+    ("cuda_on_cpu/run.py", "ctypes"): "texts that a kernel prints",
     ("experiments/training/cluster.py", "asyncio"): "Dask's",
     ("experiments/training/cluster.py", "distributed"): "Dask, where a scheduler is named",
     ("experiments/datasets/download.py", "pooch"): "downloads, which are verified",

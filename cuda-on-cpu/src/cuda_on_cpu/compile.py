@@ -15,6 +15,7 @@ from numba import cuda
 from numba.core import config
 
 from cuda_on_cpu.cache import cached_text
+from cuda_on_cpu.parse import KNOWN_FUNCTIONS
 
 # When numba-cuda first compiles, it overloads np.row_stack. NumPy 2.5 no longer has that:
 # https://github.com/NVIDIA/numba-cuda/issues/907
@@ -80,13 +81,23 @@ def compile_ptx(
 
     def make() -> str:
         with _device_functions_for(cc):
-            return cuda.compile_ptx(function, signature, cc=cc, lineinfo=True)[0]
+            ptx = cuda.compile_ptx(function, signature, cc=cc, lineinfo=True)[0]
+            if set(_EXTERNAL.findall(ptx)) <= KNOWN_FUNCTIONS.keys():
+                return ptx
+            # It calls functions in CUDA C++, such as Numba's half precision.
+            how = {"device": False, "abi": "numba", "lineinfo": True}
+            parts, _ = cuda.compile_all(function, signature, cc=cc, **how)
+        parts = [getattr(part, "code", part) for part in parts]
+        with _linked(parts, "LTOIR", cc, "-lto", "-ptx", "-lineinfo") as handle:
+            return _output(handle, "linked_ptx").rstrip(b"\0").decode()
 
     source = f"{function.__module__} {function.__code__.co_filename}"  # PTX names the file
     key = f"{source} {function.__qualname__} {signature} {cc}"
     return cached_text(cache, function.__name__, key, make)
 
 
+# The functions that PTX calls and does not define.
+_EXTERNAL = re.compile(r"\.extern\s+\.func\s+(?:\([^)]*\)\s*)?([\w$]+)")
 _patching = threading.Lock()  # mock.patch.object on a module is not thread-safe
 
 
@@ -99,15 +110,25 @@ def _device_functions_for(cc: tuple[int, int]) -> Iterator[None]:
     # Numba keeps a device function by its argument types alone, as compiled for the first `cc`.
     # That does no harm: its LLVM IR is the same for each; machine code is made with the kernel's.
     from numba.cuda import compiler, dispatcher
+    from numba.cuda.cudadrv import nvvm
 
     def compile_with_lines(*arguments: Any, **options: Any) -> Any:
         return compiler.compile_cuda(*arguments, **options | {"lineinfo": True})
+
+    compile_ir = nvvm.compile_ir
+
+    def compile_to_link(parts: list[str], **options: Any) -> Any:
+        # That versions must be equal is demanded as in CUDA C++, or the two would not link.
+        as_there = r"\1 1\2"
+        flag = re.compile(r'(!{\s*i32) 2(, !"Debug Info Version")')
+        return compile_ir([flag.sub(as_there, part) for part in parts], **options)
 
     device = SimpleNamespace(compute_capability=cc)
     with (
         _patching,
         mock.patch.object(dispatcher, "get_current_device", return_value=device),
         mock.patch.object(dispatcher, "compile_cuda", compile_with_lines),
+        mock.patch.object(nvvm, "compile_ir", compile_to_link),
     ):
         yield
 
@@ -132,21 +153,34 @@ def compile_kernel(
 
 def link(ptx: str, cc: tuple[int, int]) -> tuple[str, bytes]:
     """Translate PTX into machine code; returns the log, and the code as a cubin."""
+    with _linked([ptx.encode()], "PTX", cc, "-verbose") as handle:
+        return _output(handle, "info_log").decode(), _output(handle, "linked_cubin")
+
+
+@contextmanager
+def _linked(parts: list[bytes], kind: str, cc: tuple[int, int], *options: str) -> Iterator[Any]:
+    """A handle of nvJitLink, which has linked parts of a kind."""
     from cuda.bindings import nvjitlink
 
-    source = ptx.encode()
-    options = [f"-arch=sm_{cc[0]}{cc[1]}", "-verbose"]
-    handle = nvjitlink.create(len(options), options)
+    options = f"-arch=sm_{cc[0]}{cc[1]}", *options
+    handle = nvjitlink.create(len(options), list(options))
     try:
-        nvjitlink.add_data(handle, nvjitlink.InputType.PTX, source, len(source), "kernel")
+        for part in parts:
+            kind_number = getattr(nvjitlink.InputType, kind)
+            nvjitlink.add_data(handle, kind_number, part, len(part), "kernel")
         nvjitlink.complete(handle)
-        log = bytearray(nvjitlink.get_info_log_size(handle))
-        nvjitlink.get_info_log(handle, log)
-        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
-        nvjitlink.get_linked_cubin(handle, cubin)
+        yield handle
     finally:
         nvjitlink.destroy(handle)
-    return log.decode(), bytes(cubin)
+
+
+def _output(handle: Any, name: str) -> bytes:
+    """One of the results of nvJitLink."""
+    from cuda.bindings import nvjitlink
+
+    content = bytearray(getattr(nvjitlink, f"get_{name}_size")(handle))
+    getattr(nvjitlink, f"get_{name}")(handle, content)
+    return bytes(content)
 
 
 def _numbers(pattern: str, text: str) -> list[int]:
@@ -160,7 +194,9 @@ def _numbers(pattern: str, text: str) -> list[int]:
 def shared_bytes(ptx: str) -> int:
     """Bytes of shared memory that PTX declares. Raises ValueError for an unknown declaration.
 
-    The log's figure includes, for 9.0, 1,024 bytes more, which CUDA itself takes of each block.
+    Dynamic shared memory is not counted. The log's figure includes, for 9.0, 1,024 bytes more,
+    which CUDA itself takes of each block.
     """
     declarations = re.findall(r"^\s*(?:\.\w+\s+)*\.shared\s.*", ptx, re.MULTILINE)
-    return sum(_numbers(r"\.b8 \w+\[(\d+)\];", line)[0] for line in declarations)
+    sizes = (line.replace("[]", "[0]") for line in declarations)
+    return sum(_numbers(r"\.b8 \w+\[(\d+)\];", line)[0] for line in sizes)

@@ -98,11 +98,14 @@ class Executor:
     cache: Path | None = None
     _programs: dict[Any, Program] = field(default_factory=dict)
 
-    def launch(self, kernel: Any, grid: Shape, block: Shape, arguments: tuple) -> Launched:
+    def launch(
+        self, kernel: Any, grid: Shape, block: Shape, arguments: tuple, shared_bytes: int = 0
+    ) -> Launched:
         """Run a kernel made by cuda.jit. Modifies the arrays that it writes.
 
         grid, block: numbers of blocks and of threads, in x, y and z. arguments: numbers, arrays on
         the GPU, and arrays of the host, which are copied there and back, as Numba does.
+        shared_bytes: of dynamic shared memory.
         Raises KernelFault, UnknownPtx, and TypeError if an argument is not of its type.
         """
         copies = {id(a): (a, to_device(a)) for a in arguments if isinstance(a, np.ndarray)}
@@ -124,7 +127,14 @@ class Executor:
         (kernel_name,) = program.module.kernels
         self.seed += 1
         launched = program.kernel(kernel_name).launch(
-            _as_tuple(grid), _as_tuple(block), parameters, views, self.order, self.seed, self.traced
+            _as_tuple(grid),
+            _as_tuple(block),
+            parameters,
+            views,
+            self.order,
+            self.seed,
+            self.traced,
+            shared_bytes,
         )
         for host, copy in copies.values():
             copy.copy_to_host(host)

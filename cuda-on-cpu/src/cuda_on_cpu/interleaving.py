@@ -19,6 +19,7 @@ from cuda_on_cpu.translate import (
     ANYBODY,
     FAULT,
     FINISHED,
+    GRID_WAIT,
     MOST_THREADS,
     SLOT_BYTES,
     WARP,
@@ -35,9 +36,10 @@ SIGNATURE = types.int32(types.int64)
 # bits; else 0. SPECIAL: see `translate`, as for PARAMETERS and EXECUTED, counts. SHARED: memory of
 # a block, of SHARED_WORDS; from EXCHANGE on, if not 0, the slots for what threads give, then those
 # for what they take. FRAMES: memory of each thread, FRAME_BYTES apart; at MASK the lanes that it
-# waits for, as bits, and then those it goes on with. CONTEXT: see `memory_checks`.
+# waits for, as bits, and then those it goes on with. RESUMED: whether blocks go on after a wait for
+# the grid. CONTEXT: see `memory_checks`.
 BLOCKS, THREADS, STATES, GROUPS, SPECIAL, SHARED, PARAMETERS, FRAMES, CONTEXT, EXECUTED = range(10)
-N_BLOCKS, N_THREADS, SHARED_WORDS, FRAME_BYTES, MASK, EXCHANGE, N_LAUNCH = range(10, 17)
+N_BLOCKS, N_THREADS, SHARED_WORDS, FRAME_BYTES, MASK, EXCHANGE, RESUMED, N_LAUNCH = range(10, 18)
 
 
 @intrinsic
@@ -177,16 +179,18 @@ def stuck_thread(launch):
 
 @numba.njit
 def is_finished(launch):
+    """Whether all threads have ended or, if they wait alike, wait for the grid."""
     for thread in range(get(launch, N_THREADS)):
-        if get(get(launch, STATES), thread) != FINISHED:
+        state = get(get(launch, STATES), thread)
+        if state != FINISHED and not GRID_WAIT <= state < WARP_WAIT:
             return False
     return True
 
 
 def run_blocks(launch):
-    """Run thread blocks one after another. Returns 0, FAULT or DIVERGED; the context says where.
+    """Run thread blocks one after another, each up to its end or to a wait for the grid.
 
-    launch: address of a launch record.
+    Returns 0, FAULT or DIVERGED; the context says where. launch: address of a launch record.
     """
     special, context = get(launch, SPECIAL), get(launch, CONTEXT)
     states, shared = get(launch, STATES), get(launch, SHARED)
@@ -198,12 +202,14 @@ def run_blocks(launch):
         put(context, checks.TIME, time)
         put(context, checks.BLOCK_TIME, time)
         put_coordinates(special, translate.CTAID, block, translate.NCTAID)
-        for k in range(get(launch, SHARED_WORDS)):
-            put(shared, k, UNINITIALISED)
-        for t in range(get(launch, N_THREADS)):
-            put(states, t, 0)
         at_barrier = True
-        while not is_finished(launch):
+        if not get(launch, RESUMED):
+            put(context, checks.SHARED_TIME, time)
+            for k in range(get(launch, SHARED_WORDS)):
+                put(shared, k, UNINITIALISED)
+            for t in range(get(launch, N_THREADS)):
+                put(states, t, 0)
+        while True:
             if at_barrier:
                 put(context, checks.BARRIER_TIME, time)
             if run_threads(launch, at_barrier) == FAULT:
@@ -216,4 +222,6 @@ def run_blocks(launch):
                 if stuck >= 0:
                     put(context, checks.FAULT_THREAD, stuck)
                     return DIVERGED
+                if is_finished(launch):
+                    break
     return 0

@@ -15,8 +15,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-# START: of a copy that will write. SAME: of a write that races with another of the same value.
-READ, ATOMIC, WRITE, START, SAME = range(5)
+# VOLATILE: a read between atomic accesses of others. START: of a copy that will write. SAME: of a
+# write that races with another of the same value.
+READ, VOLATILE, ATOMIC, WRITE, START, SAME = range(6)
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3, "generic": 4}
 SHARED, LOCAL, GENERIC = SPACES["shared"], SPACES["local"], SPACES["generic"]
 RACES = (
@@ -53,6 +54,8 @@ FAULTS = (
 # The context: int64 each. Those up to TRACE are addresses of arrays. LATEST: of an int64 for each
 # instruction of the kernel, the address of the range that it accessed last. N_SAME: number of
 # accesses of the kind SAME; SAME_PLACE: of the instruction that made the last of them.
+# LAUNCH_TIME: when the launch began, or its blocks last waited for each other. SHARED_TIME: since
+# when shared memory is written. PRINT: the address of a function that a kernel calls to print.
 (
     RANGES,
     LATEST,
@@ -61,6 +64,7 @@ FAULTS = (
     TIME,
     LAUNCH_TIME,
     BLOCK_TIME,
+    SHARED_TIME,
     BARRIER_TIME,
     FRAME_LOCAL,
     FRAME_BYTES,
@@ -73,8 +77,9 @@ FAULTS = (
     FAULT_BLOCK,
     N_SAME,
     SAME_PLACE,
+    PRINT,
     N_CONTEXT,
-) = range(20)
+) = range(22)
 
 # A range of memory that may be touched: int64 each. GRANULE: the base-2 logarithm of its bytes.
 # STAMPS: the address of its stamps, writer and reader of each granule; 0 for a constant table.
@@ -125,11 +130,11 @@ def put(address, field, value):
 def conflict(writer, reader, stamp, kind, launch_time, block_time, barrier_time):
     """The fault of an access, given the stamps of its granule; NO_FAULT if there is none.
 
-    stamp: of this access. kind: READ, ATOMIC, WRITE or START. launch_time, block_time: when they
+    stamp: of this access. kind: up to START. launch_time, block_time: when they
     began. barrier_time: when the block left its last barrier.
     """
     time, thread = stamp >> TIME_BIT, stamp & THREAD
-    if kind != READ:
+    if kind > VOLATILE:
         read = reader >> TIME_BIT
         if read >= launch_time and (read < block_time or reader & OTHERS):
             return BLOCKS
@@ -137,7 +142,7 @@ def conflict(writer, reader, stamp, kind, launch_time, block_time, barrier_time)
             return RACE
         if read == time and ((reader & THREAD) != thread or reader & SEVERAL):
             return RACE
-    if not (kind == ATOMIC and writer & ATOMICS):
+    if not (kind in (VOLATILE, ATOMIC) and writer & ATOMICS):
         wrote = writer >> TIME_BIT
         if launch_time <= wrote < block_time:
             return WRITES_OF_BLOCKS if kind == WRITE else BLOCKS
@@ -198,7 +203,7 @@ def check(context, frame, address, size, stamp, place, kind, space):
         return OUTSIDE
     stamps = get(found, STAMPS)
     if stamps == 0:
-        return NO_FAULT if kind == READ else READ_ONLY
+        return NO_FAULT if kind <= VOLATILE else READ_ONLY
     first_time, launch_time, block_time, barrier_time = (
         HOST_TIME,
         get(context, LAUNCH_TIME),
@@ -206,7 +211,8 @@ def check(context, frame, address, size, stamp, place, kind, space):
         get(context, BARRIER_TIME),
     )
     if get(found, SPACE) == SHARED:
-        first_time = launch_time = block_time  # each block has its own
+        first_time = get(context, SHARED_TIME)  # each block has its own
+        launch_time = block_time
     begin, granule = get(found, BEGIN), get(found, GRANULE)
     of_writes = NO_FAULT  # is none if the values are the same, so the rest is checked, too
     for k in range((address - begin) >> granule, ((address + size - 1 - begin) >> granule) + 1):
@@ -223,7 +229,7 @@ def check(context, frame, address, size, stamp, place, kind, space):
             put(stamps, 2 * k + 1, next_reader(reader, stamp, *times))
         elif kind == START:
             put(stamps, 2 * k, 0)  # until it arrives, reading there is reading uninitialised memory
-        else:
+        elif kind != VOLATILE:
             put(stamps, 2 * k, stamp | ATOMICS if kind == ATOMIC else stamp)
     return of_writes
 

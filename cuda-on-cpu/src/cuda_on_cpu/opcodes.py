@@ -5,6 +5,7 @@ shifts by more than the width, division by zero, NaN in max, conversions out of 
 downwards.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,9 +13,10 @@ from llvmlite import ir
 
 from cuda_on_cpu.parse import UnknownPtx
 
-BOOL, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+BOOL, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 ROUNDINGS = {"rn", "rm", "rp", "rz"}
+HALVES = {"f16": 1, "f16x2": 2}  # numbers of 16 bits in a type
 TO_INTEGERS = {"rni": "llvm.rint", "rmi": "llvm.floor", "rpi": "llvm.ceil", "rzi": "llvm.trunc"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 COMPARISONS |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # unsigned
@@ -35,9 +37,11 @@ class Operation:
 
 
 def llvm_type(name: str) -> ir.Type:
-    """LLVM's type of a PTX type such as "u32", "f64" or "pred"."""
+    """LLVM's type of a PTX type such as "u32", "f64" or "pred"; of half precision its bits."""
     if name == "pred":
         return BOOL
+    if name in HALVES:
+        return ir.IntType(16 * HALVES[name])
     if name in ("f32", "f64"):
         return F32 if name == "f32" else F64
     if name[0] not in "busf" or name[1:] not in ("8", "16", "32", "64") or name[0] == "f":
@@ -76,7 +80,9 @@ def same(kind: str, n: int, emit: Callable) -> Operation:
 def find(opcode: tuple[str, ...]) -> Operation:
     """The operation of an opcode. Raises UnknownPtx, which names it."""
     name, modifiers, kind = opcode[0], list(opcode[1:-1]), opcode[-1]
-    if name in FLOATS and kind in ("f32", "f64"):
+    if name in FLOATS and kind in HALVES:
+        operation = _half(name, kind, modifiers)
+    elif name in FLOATS and kind in ("f32", "f64"):
         operation = FLOATS[name](kind, modifiers)
     elif name in INTEGERS and kind not in ("f32", "f64"):
         operation = INTEGERS[name](kind, modifiers)
@@ -249,6 +255,24 @@ def _bfi(kind: str, modifiers: list[str]) -> Operation | None:
     return Operation(kind, (kind, kind, "u32", "u32"), emit)
 
 
+def _permute(kind: str, modifiers: list[str]) -> Operation | None:
+    """Four bytes out of two registers: four bits of the third each, number and whether its sign."""
+    if kind != "b32" or modifiers:
+        return None
+
+    def emit(b: ir.IRBuilder, low: ir.Value, high: ir.Value, pick: ir.Value) -> ir.Value:
+        both, found = b.or_(b.shl(b.zext(high, I64), I64(32)), b.zext(low, I64)), I32(0)
+        for k in range(4):
+            bits = b.zext(b.lshr(pick, I32(4 * k)), I64)
+            byte = b.trunc(b.lshr(both, b.shl(b.and_(bits, I64(7)), I64(3))), ir.IntType(8))
+            sign = b.ashr(byte, byte.type(7))
+            byte = b.select(b.trunc(b.lshr(bits, I64(3)), BOOL), sign, byte)
+            found = b.or_(found, b.shl(b.zext(byte, I32), I32(8 * k)))
+        return found
+
+    return same(kind, 3, emit)
+
+
 def _extreme(sign: str) -> Callable:
     def operation(kind: str, modifiers: list[str]) -> Operation | None:
         compare = ir.IRBuilder.icmp_signed if is_signed(kind) else ir.IRBuilder.icmp_unsigned
@@ -288,6 +312,7 @@ INTEGERS: dict[str, Callable] = {
     "shr": _shift("shr"),
     "shf": _funnel,
     "bfi": _bfi,
+    "prmt": _permute,
     "max": _extreme(">"),
     "min": _extreme("<"),
     "abs": _plain(1, _absolute),
@@ -320,13 +345,11 @@ def _fma(kind: str, modifiers: list[str]) -> Operation | None:
 def _fma_down(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     """The largest float32 that is not above x y + z.
 
-    The product is exact in float64. The sum is rounded; Knuth's two-sum gives its error.
+    The product is exact in float64. The sum is rounded, with a known error.
     """
     x, y, z = (b.fpext(value, F64) for value in (x, y, z))
     product = b.fmul(x, y)
-    total = b.fadd(product, z)
-    z_part = b.fsub(total, product)
-    error = b.fadd(b.fsub(product, b.fsub(total, z_part)), b.fsub(z, z_part))
+    total, error = _two_sum(b, product, z)
     near = b.fptrunc(total, F32)
     back = b.fpext(near, F64)
     too_high = b.or_(
@@ -340,6 +363,13 @@ def _fma_down(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Valu
     negative = b.and_(b.icmp_signed("<", signs, I64(0)), b.fcmp_ordered("==", total, F64(0)))
     bits = b.select(negative, I32(-(2**31)), bits)
     return b.bitcast(b.select(too_high, below, bits), F32)
+
+
+def _two_sum(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The rounded sum and its error, exactly: Knuth's two-sum."""
+    total = b.fadd(x, y)
+    part = b.fsub(total, x)
+    return total, b.fadd(b.fsub(x, b.fsub(total, part)), b.fsub(y, part))
 
 
 def _float_extreme(name: str) -> Callable:
@@ -387,10 +417,9 @@ def _inverse(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.fdiv(x.type(1), x)
 
 
-def _rcp(kind: str, modifiers: list[str]) -> Operation | None:
-    if modifiers == ["rn"]:
-        return same(kind, 1, _inverse)
-    return _approximate(_inverse)(kind, modifiers)
+def _exact_or_approximate(compute: Callable) -> Callable:
+    exact, near = _plain(1, compute, ["rn"]), _approximate(compute)
+    return lambda kind, modifiers: exact(kind, modifiers) or near(kind, modifiers)
 
 
 FLOATS: dict[str, Callable] = {
@@ -403,12 +432,77 @@ FLOATS: dict[str, Callable] = {
     "min": _float_extreme("min"),
     "abs": _plain(1, lambda b, x: intrinsic(b, "llvm.fabs", x)),
     "neg": _plain(1, ir.IRBuilder.fneg),
-    "sqrt": _plain(1, lambda b, x: intrinsic(b, "llvm.sqrt", x), ["rn"]),
+    "sqrt": _exact_or_approximate(lambda b, x: intrinsic(b, "llvm.sqrt", x)),
+    "sin": _approximate(lambda b, x: intrinsic(b, "llvm.sin", x)),
+    "cos": _approximate(lambda b, x: intrinsic(b, "llvm.cos", x)),
     "ex2": _approximate(lambda b, x: intrinsic(b, "llvm.exp2", x)),
     "lg2": _approximate(lambda b, x: intrinsic(b, "llvm.log2", x)),
-    "rcp": _rcp,
+    "rcp": _exact_or_approximate(_inverse),
     "rsqrt": _approximate(lambda b, x: _inverse(b, intrinsic(b, "llvm.sqrt", x))),
 }
+
+
+# Half precision: computed in float64, which holds sums and products exactly
+
+
+def _from_half(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """16 bits as float64."""
+    bits = b.zext(x, I64)
+    size = b.shl(b.and_(bits, I64(0x7FFF)), I64(42))  # the number, but for 2**1008
+    number = b.fmul(b.bitcast(size, F64), F64(2.0**1008))
+    is_number = b.icmp_unsigned("<", size, I64(0x7C00 << 42))
+    size = b.select(is_number, b.bitcast(number, I64), b.or_(size, I64(0x7FF << 52)))
+    return b.bitcast(b.or_(size, b.shl(b.and_(bits, I64(0x8000)), I64(48))), F64)
+
+
+def _to_half(b: ir.IRBuilder, x: ir.Value, mode: str = "rn") -> ir.Value:
+    """A float64 rounded to 16 bits."""
+    exact = intrinsic(b, "llvm.fabs", x)
+    most = F64(65536.0 if mode == "rn" else 65535.0)
+    size = b.select(b.fcmp_ordered("<", exact, most), exact, most)
+    exponent, lowest = b.lshr(b.bitcast(size, I64), I64(52)), I64(1023 - 14)
+    exponent = b.select(b.icmp_unsigned(">", exponent, lowest), exponent, lowest)
+    # Added to a number so large that its last bit is that of the result, the rest is rounded off.
+    large = b.bitcast(b.or_(b.shl(b.add(exponent, I64(42)), I64(52)), I64(1 << 51)), F64)
+    near = b.fsub(b.fadd(size, large), large)
+    half = b.trunc(b.lshr(b.bitcast(b.fmul(near, F64(2.0**-1008)), I64), I64(42)), I16)
+    sign = b.and_(b.trunc(b.lshr(b.bitcast(x, I64), I64(48)), I16), I16(0x8000))
+    if mode != "rn":
+        down = b.sub(half, b.zext(b.fcmp_ordered(">", near, size), I16))
+        up = b.add(half, b.zext(b.fcmp_ordered("<", near, size), I16))
+        grows = b.icmp_unsigned("!=" if mode == "rm" else "==", sign, I16(0))
+        half = down if mode == "rz" else b.select(grows, up, down)
+    half = b.select(b.fcmp_ordered("==", exact, F64(float("inf"))), I16(0x7C00), half)
+    return b.select(b.fcmp_unordered("uno", x, x), I16(0x7FFF), b.or_(half, sign))
+
+
+def _fma_to_odd(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+    """x y + z; if that is no float64, the neighbour with an odd last bit: so it rounds once."""
+    product = b.fmul(x, y)
+    total, error = _two_sum(b, product, z)
+    bits = b.bitcast(total, I64)
+    is_below = b.icmp_signed("<", b.xor(bits, b.bitcast(error, I64)), I64(0))
+    odd = b.or_(b.sub(bits, b.zext(is_below, I64)), I64(1))
+    is_inexact = b.fcmp_ordered("!=", error, F64(0))
+    return b.bitcast(b.select(is_inexact, odd, bits), F64)
+
+
+def _half(name: str, kind: str, modifiers: list[str]) -> Operation | None:
+    """An operation on numbers of 16 bits, or on pairs of them."""
+    operation = FLOATS[name]("f64", modifiers)
+    if operation is None or name not in ("add", "sub", "mul", "fma", "neg", "abs", "max", "min"):
+        return None
+    compute = _fma_to_odd if name == "fma" else operation.emit
+
+    def emit(b: ir.IRBuilder, *values: ir.Value) -> ir.Value:
+        found, whole = [], values[0].type
+        for shift in range(0, whole.width, 16):
+            halves = (resize(b, b.lshr(value, whole(shift)), I16, False) for value in values)
+            result = _to_half(b, compute(b, *(_from_half(b, half) for half in halves)))
+            found.append(b.shl(resize(b, result, whole, False), whole(shift)))
+        return functools.reduce(b.or_, found)
+
+    return same(kind, len(operation.operands), emit)
 
 
 # Both
@@ -418,6 +512,11 @@ def _compare(kind: str, modifiers: list[str]) -> Operation | None:
     """setp. Of floats, a comparison with NaN holds only if its name ends in u, or is nan."""
     if len(modifiers) != 1:
         return None
+    if kind == "f16":
+        if (wide := _compare("f64", modifiers)) is None:
+            return None
+        emit = lambda b, *halves: wide.emit(b, *(_from_half(b, x) for x in halves))  # noqa: E731
+        return Operation("pred", (kind,) * 2, emit)
     relation = modifiers[0]
     sign: str | None
     if kind in ("f32", "f64") and relation in ("num", "nan"):
@@ -435,6 +534,18 @@ def _compare(kind: str, modifiers: list[str]) -> Operation | None:
     return Operation("pred", (kind,) * 2, lambda b, x, y: compare(b, sign, x, y))
 
 
+def _set(kind: str, modifiers: list[str]) -> Operation | None:
+    """set.eq.f16.f16 and the like: 1 for true, as an integer all bits."""
+    compare = _compare(kind, modifiers[:-1])
+    if compare is None:
+        return None
+    to, emit = modifiers[-1], compare.emit
+    true = {"f16": I16(0x3C00), "f32": F32(1)}.get(to) or llvm_type(to)(-1)
+    return Operation(
+        to, (kind,) * 2, lambda b, x, y: b.select(emit(b, x, y), true, true.type(None))
+    )
+
+
 def _select(kind: str, modifiers: list[str]) -> Operation | None:
     if modifiers:
         return None
@@ -448,7 +559,9 @@ def _convert(kind: str, modifiers: list[str]) -> Operation | None:
     *mode, to = modifiers
     floats, modes = ("f32", "f64"), [[name] for name in TO_INTEGERS]
     emit: Callable | None = None
-    if kind not in floats and to not in floats and not mode:
+    if "f16" in (kind, to):
+        emit = _convert_half(kind, mode, to)
+    elif kind not in floats and to not in floats and not mode:
         emit = lambda b, x: resize(b, x, llvm_type(to), is_signed(kind))  # noqa: E731
     elif kind not in floats and to in floats and mode == ["rn"]:
         change = ir.IRBuilder.sitofp if is_signed(kind) else ir.IRBuilder.uitofp
@@ -464,6 +577,30 @@ def _convert(kind: str, modifiers: list[str]) -> Operation | None:
     elif kind in floats and kind == to and mode == ["sat"]:
         emit = lambda b, x: _saturate(b, x)  # noqa: E731
     return emit and Operation(to, (kind,), emit)
+
+
+def _convert_half(kind: str, mode: list[str], to: str) -> Callable | None:
+    """cvt from or to half precision."""
+    if kind == "f16":
+        read: Callable = _from_half
+    elif kind == "f64":
+        read = lambda b, x: x  # noqa: E731
+    elif kind == "f32":
+        read = lambda b, x: b.fpext(x, F64)  # noqa: E731
+    else:
+        change = ir.IRBuilder.sitofp if is_signed(kind) else ir.IRBuilder.uitofp
+        read = lambda b, x: change(b, x, F64)  # noqa: E731
+    name = mode[0] if len(mode) == 1 else None
+    if to == "f16" and kind != "f16" and name in ROUNDINGS:
+        return lambda b, x: _to_half(b, read(b, x), name)
+    if to == "f16" and kind == "f16" and name in TO_INTEGERS:
+        return lambda b, x: _to_half(b, intrinsic(b, TO_INTEGERS[name], read(b, x)))
+    if to in ("f32", "f64") and not mode:
+        return lambda b, x: b.fptrunc(read(b, x), F32) if to == "f32" else read(b, x)
+    if to[0] in "su" and name in TO_INTEGERS:
+        integer = _to_integer(name, "f32", to)
+        return lambda b, x: integer(b, read(b, x))
+    return None
 
 
 def _to_integer(mode: str, kind: str, to: str) -> Callable:
@@ -493,4 +630,4 @@ def _saturate(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.select(b.fcmp_ordered(">", x, x.type(1)), x.type(1), b.select(positive, x, x.type(0)))
 
 
-_BOTH: dict[str, Callable] = {"setp": _compare, "selp": _select, "cvt": _convert}
+_BOTH: dict[str, Callable] = {"setp": _compare, "set": _set, "selp": _select, "cvt": _convert}

@@ -1,10 +1,13 @@
 """Read PTX: kernels, their registers and instructions, and the memory that they declare."""
 
+import itertools
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-SIZES = {"pred": 1, "8": 1, "16": 2, "32": 4, "64": 8}  # bytes, by the end of a type's name
+# Bytes, by a type's name or the end of it.
+SIZES = {"pred": 1, "f16x2": 4, "8": 1, "16": 2, "32": 4, "64": 8}
 SPACES = ("global", "shared", "local", "const", "param")
 GENERIC = "generic"  # the space of an access that names none: its address decides
 
@@ -15,7 +18,10 @@ class UnknownPtx(Exception):
 
 @dataclass(frozen=True)
 class Variable:
-    """Memory that PTX declares. size: bytes. align: bytes. content: of a constant table."""
+    """Memory that PTX declares. size: bytes; 0 of dynamic shared memory, which the launch sizes.
+
+    align: bytes. content: of a constant table.
+    """
 
     size: int
     align: int
@@ -44,9 +50,10 @@ class Instruction:
 
 @dataclass
 class Kernel:
-    """A kernel. parameters: sizes in bytes, in order. registers: their types, such as "f32".
+    """A kernel, or a function that is called. code: instructions, and labels as strings.
 
-    code: instructions, and labels as strings.
+    parameters: sizes in bytes, in order; of a function its result first. registers: their types,
+    such as "f32".
     """
 
     name: str
@@ -72,22 +79,99 @@ def parse(ptx: str) -> Module:
     ptx = re.sub(r"//.*|^\s*\.file\b.*|^\s*\.section\b[^{}]*\{[^{}]*\}", "", ptx, flags=re.M)
     module = Module({}, {}, {})
     end = 0
-    entry = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\s*\(([^)]*)\)[^{]*\{", re.S)
-    for head in entry.finditer(ptx):
+    functions: dict[str, Kernel] = {}
+    for head in _HEAD.finditer(ptx):
         _read_declarations(ptx[end : head.start()], module)
-        end = _end_of_block(ptx, head.end())
-        kernel = Kernel(head[1], _parameters(head[2]))
+        end = head.end()
+        if head["end"] == ";":
+            continue  # a function that is defined elsewhere
+        end = _end_of_block(ptx, end)
+        kernel = Kernel(head["name"], _parameters(f"{head['result'] or ''},{head['parameters']}"))
         _read_body(ptx[head.end() : end - 1], kernel, files)
-        module.kernels[kernel.name] = kernel
+        (module.kernels if head["kind"] == "entry" else functions)[kernel.name] = kernel
     _read_declarations(ptx[end:], module)
     for kernel in module.kernels.values():
+        kernel.code = list(_with_calls(kernel, {}, functions, kernel, [kernel.name]))
         kernel.shared = {**module.shared, **kernel.shared}
     return module
 
 
+_HEAD = re.compile(
+    r"(?:\.(?:visible|weak|extern)\s+)*\.(?P<kind>entry|func)\s*(?:\((?P<result>[^)]*)\)\s*)?"
+    r"(?P<name>[\w$]+)\s*\((?P<parameters>[^)]*)\)[^{;]*(?P<end>[{;])"
+)
+_CALL = re.compile(r"(?:\((?P<result>\S+)\), )?(?P<name>[\w$%]+)(?:, \((?P<arguments>.*)\))?")
+_calls = itertools.count()
+# Functions of CUDA's libraries, as instructions. {0} is the result; {1}, {2} are the arguments.
+KNOWN_FUNCTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "vprintf": (("print", "[{1}]", "[{2}]"), ("st.param.b32", "[{0}]", "0")),
+    "cudaCGGetIntrinsicHandle": (("st.param.b64", "[{0}]", "1"),),
+    "cudaCGSynchronize": (("bar.grid", "0"), ("st.param.b32", "[{0}]", "0")),
+}
+
+
+def _with_calls(
+    function: Kernel,
+    names: dict[str, str],
+    functions: dict[str, Kernel],
+    kernel: Kernel,
+    callers: list[str],
+) -> Iterator[Instruction | str]:
+    """The code of a function, and in the place of each call the code of the function called.
+
+    names: that replace the function's own. Each call has registers, memory and labels of its own,
+    which are added to the kernel; parameters are local memory of the caller.
+    """
+
+    def renamed(text: str) -> str:
+        return re.sub(r"[%$\w.]+", lambda match: names.get(match[0], match[0]), text)
+
+    for code in list(function.code):
+        if isinstance(code, str):
+            yield names.get(code, code)
+            continue
+        operands, guard = tuple(map(renamed, code.operands)), code.guard and renamed(code.guard)
+        code = replace(code, operands=operands, guard=guard)
+        if code.opcode[0] == "ret" and len(callers) > 1:
+            yield replace(code, opcode=("bra",), operands=(names["ret"],))
+        elif code.opcode[0] == "call":
+            yield from _called(code, functions, kernel, callers)
+        else:
+            yield code
+
+
+def _called(
+    call: Instruction, functions: dict[str, Kernel], kernel: Kernel, callers: list[str]
+) -> Iterator[Instruction | str]:
+    """The code of a function that is called. Raises UnknownPtx for a recursion."""
+    match = _CALL.fullmatch(", ".join(call.operands))
+    if not match or call.guard:
+        raise UnknownPtx(str(call))
+    name, given = match["name"], [match["result"], *re.findall(r"[\w$]+", match["arguments"] or "")]
+    if name in KNOWN_FUNCTIONS:
+        for opcode, *operands in KNOWN_FUNCTIONS[name]:
+            filled = tuple(operand.format(*given) for operand in operands)
+            yield replace(call, opcode=tuple(opcode.split(".")), operands=filled)
+        return
+    if name in callers:
+        raise UnknownPtx(f"the recursion of {' -> '.join([*callers, name])}")
+    if name not in functions:
+        raise UnknownPtx(f"the function {name}")
+    function, suffix = functions[name], f"$call{next(_calls)}"
+    labels = [code for code in function.code if isinstance(code, str)]
+    own = ("ret", *labels, *function.registers, *function.local)
+    names = {one: f"{one}{suffix}" for one in own}
+    kernel.registers |= {names[one]: kind for one, kind in function.registers.items()}
+    kernel.local |= {names[one]: variable for one, variable in function.local.items()}
+    kernel.shared |= function.shared
+    names |= dict(zip(function.parameters, filter(None, given), strict=True))
+    yield from _with_calls(function, names, functions, kernel, [*callers, name])
+    yield names["ret"]
+
+
 def size_of(type_name: str) -> int:
     """The size of a type such as "u32", in bytes. Raises UnknownPtx."""
-    size = SIZES.get(type_name if type_name == "pred" else type_name[1:])
+    size = SIZES.get(type_name if type_name in SIZES else type_name[1:])
     if size is None:
         raise UnknownPtx(f"the type {type_name}")
     return size
@@ -117,15 +201,19 @@ def _end_of_block(text: str, start: int) -> int:
     raise UnknownPtx("a kernel without an end")
 
 
+_PARAMETER = re.compile(
+    r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)"
+    r"(?:\[(\d+)\])?"
+)
+
+
 def _parameters(text: str) -> dict[str, int]:
     found = {}
     for declaration in filter(None, (part.strip() for part in text.split(","))):
-        match = re.fullmatch(
-            r"\.param\s+\.(\w+)\s+(?:\.ptr\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)", declaration
-        )
+        match = _PARAMETER.fullmatch(declaration)
         if not match:
             raise UnknownPtx(f"the parameter {declaration!r}")
-        found[match[2]] = size_of(match[1])
+        found[match[2]] = size_of(match[1]) * int(match[3] or 1)
     return found
 
 
@@ -142,8 +230,9 @@ def _variable(text: str) -> tuple[str, str, Variable] | None:
         return None
     space, align, name, size, values = match.groups()
     content = None
-    if values is not None:  # missing values are zero
-        content = bytes(int(value, 0) for value in values.split(",")).ljust(int(size), b"\0")
+    if values is not None or space == "const":  # missing values are zero
+        numbers = filter(None, (values or "").split(","))
+        content = bytes(int(value, 0) for value in numbers).ljust(int(size), b"\0")
     return space, name, Variable(int(size or 0), int(align), content)
 
 
@@ -160,9 +249,9 @@ def _read_declarations(text: str, module: Module) -> None:
                 raise UnknownPtx(statement[:100])
 
 
-_REGISTERS = re.compile(r"\.reg \.(\w+) (%?[\w$]+?)(?:<(\d+)>)?")
+_REGISTERS = re.compile(r"\.reg ?\.(\w+) (%?[\w$]+(?:<\d+>)?(?: ?, ?%?[\w$]+)*)")
 _LINE = re.compile(r"\.loc (\d+) (\d+) \d+.*", re.S)
-_INSTRUCTION = re.compile(r"(?:@(!?)(%\w+) )?([a-z]\w*(?:\.[\w:]+)*)(?: (.*))?", re.S)
+_INSTRUCTION = re.compile(r"(?:@(!?)(%?\w+) )?([a-z]\w*(?:\.[\w:]+)*)(?: (.*))?", re.S)
 
 
 def _read_body(text: str, kernel: Kernel, files: dict[int, str]) -> None:
@@ -178,10 +267,18 @@ def _read_body(text: str, kernel: Kernel, files: dict[int, str]) -> None:
         elif statement.endswith(":"):
             kernel.code.append(statement[:-1])
         elif match := _REGISTERS.fullmatch(statement):
-            names = [f"{match[2]}{k}" for k in range(int(match[3]))] if match[3] else [match[2]]
-            kernel.registers.update(dict.fromkeys(names, match[1]))
+            for name in re.findall(r"[^\s,]+", match[2]):
+                stem, *n = name.rstrip(">").split("<")
+                for register in [f"{stem}{k}" for k in range(int(n[0]))] if n else [stem]:
+                    # Blocks within brackets may declare it again.
+                    if kernel.registers.setdefault(register, match[1]) != match[1]:
+                        raise UnknownPtx(f"another type of {register}: {statement}")
         elif statement.startswith(".pragma"):
             continue
+        elif statement.startswith(".param"):  # of a call; another may have it smaller
+            for name, size in _parameters(statement).items():
+                before = kernel.local.get(name, Variable(0, 8)).size
+                kernel.local[name] = Variable(max(size, before), 8)
         elif statement.startswith("."):
             match _variable(statement):
                 case "local", name, variable:

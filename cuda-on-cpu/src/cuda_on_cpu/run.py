@@ -8,9 +8,15 @@ Threads run one after another, and so do blocks, in an order that the caller may
 must not depend on it. `memory_checks` checks each access.
 """
 
+import ctypes
+import re
+import struct
 import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +25,16 @@ from cuda_on_cpu import memory_checks as checks
 from cuda_on_cpu.interleaving import DIVERGED
 from cuda_on_cpu.machine_code import machine_code
 from cuda_on_cpu.parse import Instruction, Variable, parse
-from cuda_on_cpu.translate import MOST_THREADS
+from cuda_on_cpu.translate import ALIGNMENT, FINISHED, MOST_THREADS
 
 MAX_TRACE = 1 << 21  # accesses of a block that are recorded
-ALIGNMENT = 256  # bytes: of arrays on a GPU
 MOST_BLOCKS, MOST_IN_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)  # in x, y and z
-SHARED_BYTES = 48 << 10  # that a kernel may declare for a block
+SHARED_BYTES = 48 << 10  # that a block may have unless the program asks for more
+MOST_SHARED = 227 << 10  # for which it may ask
+
+
+# Of a format and of its values, the addresses.
+PRINTER = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
 
 
 class SameValueWarning(UserWarning):
@@ -56,6 +66,12 @@ class Allocation:
     def at(address: int, n_bytes: int, granule: int) -> "Allocation":
         """Memory that nobody has written yet."""
         return Allocation(address, n_bytes, granule, _no_stamps(n_bytes, granule))
+
+    def refine(self, granule: int) -> None:
+        """Make the granule smaller, if this one is."""
+        if granule < self.granule:
+            stamps = np.repeat(self.stamps, self.granule // granule, axis=0)
+            self.granule, self.stamps = granule, stamps[: -(-self.n_bytes // granule)]
 
 
 @dataclass(frozen=True)
@@ -130,24 +146,28 @@ class Executable:
         order: str = "forward",
         seed: int = 0,
         traced: bool = False,
+        shared_bytes: int = 0,
+        most_shared: int = SHARED_BYTES,
     ) -> Launched:
         """Run a kernel. Modifies the memory that it writes.
 
         grid, block: blocks, and threads, in x, y and z. parameters: the content of each. views: the
         memory that the kernel may access. order: of threads and blocks, forward, reverse or random,
-        by `seed`. traced: whether to record each access, for `access_stats`. Raises KernelFault.
+        by `seed`. traced: whether to record each access, for `access_stats`. shared_bytes: of
+        dynamic shared memory. most_shared: bytes that a block may have. Raises KernelFault.
         """
         grid, block = ((*shape, 1, 1)[:3] for shape in (grid, block))
-        self._check(grid, block, parameters)
+        self._check(grid, block, parameters, shared_bytes, most_shared)
         n_blocks, n_threads = int(np.prod(grid)), int(np.prod(block))
         rng = np.random.default_rng(seed)
         threads, blocks = _ordered(n_threads, order, rng), _ordered(n_blocks, order, rng)
         tables = [content.ctypes.data for content in self._tables.values()]
-        numbers = [int.from_bytes(content, "little") for content in parameters]
-        shared_words = self._layout.shared_bytes // 8 + 1
-        shared = aligned(8 * shared_words)
-        stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in self._kernel.shared.items()}
-        ranges = self._ranges(views, shared, stamps)
+        words = [content.ljust(-(-len(content) // 8) * 8, b"\0") for content in parameters]
+        words += [np.int64(address).tobytes() for address in tables]
+        shared_words = (self._layout.shared_bytes + shared_bytes) // 8 + 1
+        shared, variables = aligned(8 * shared_words), self._shared(shared_bytes)
+        stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in variables.items()}
+        ranges = self._ranges(views, shared, variables, stamps)
         latest = np.full(len(self._kernel.code), ranges[-1].ctypes.data)
         trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
         checked = {checks.RANGES: ranges, checks.LATEST: latest, checks.TRACE: trace}
@@ -157,9 +177,11 @@ class Executable:
             interleaving.THREADS: threads,
             interleaving.STATES: np.zeros(n_threads, np.int64),
             interleaving.GROUPS: np.zeros(n_threads, np.int64),
-            interleaving.SPECIAL: np.array([0, 0, 0, *block, 0, 0, 0, *grid], np.int64),
+            interleaving.SPECIAL: np.array(
+                [0, 0, 0, *block, 0, 0, 0, *grid, shared_bytes], np.int64
+            ),
             interleaving.SHARED: shared,
-            interleaving.PARAMETERS: np.array(numbers + tables, np.uint64),
+            interleaving.PARAMETERS: np.frombuffer(b"".join(words) + bytes(1), np.uint8),
             interleaving.FRAMES: np.empty((n_threads, self._layout.frame_bytes), np.uint8),
             interleaving.CONTEXT: context,
             interleaving.EXECUTED: executed,
@@ -170,17 +192,23 @@ class Executable:
         launch[interleaving.FRAME_BYTES] = self._layout.frame_bytes
         launch[interleaving.MASK] = self._layout.mask_at
         launch[interleaving.EXCHANGE] = self._layout.exchange_at
+        turns: Iterable[np.ndarray] = np.split(blocks, n_blocks) if traced else [blocks]
+        if any(
+            isinstance(c, Instruction) and c.opcode == ("bar", "grid") for c in self._kernel.code
+        ):
+            turns = self._turns(launch, context, blocks, [shared, *stamps.values()])
         traces = []
-        for part in np.split(blocks, n_blocks) if traced else [blocks]:
-            context[checks.TRACE_LENGTH] = 0
-            launch[[interleaving.BLOCKS, interleaving.N_BLOCKS]] = part.ctypes.data, len(part)
-            status = self._run_blocks(launch.ctypes.data)
-            for view in views:
-                view.allocation.time = int(context[checks.TIME])
-            if status:
-                raise KernelFault(self._explain(status, context, ranges, views, grid, block))
-            if traced:
-                traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
+        with _printed(context):
+            for part in turns:
+                context[checks.TRACE_LENGTH] = 0
+                launch[[interleaving.BLOCKS, interleaving.N_BLOCKS]] = part.ctypes.data, len(part)
+                status = self._run_blocks(launch.ctypes.data)
+                for view in views:
+                    view.allocation.time = int(context[checks.TIME])
+                if status:
+                    raise KernelFault(self._explain(status, context, ranges, views, grid, block))
+                if traced:
+                    traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
         if n := context[checks.N_SAME]:
             code = self._kernel.code[context[checks.SAME_PLACE]]
             assert isinstance(code, Instruction)
@@ -193,25 +221,37 @@ class Executable:
         times = np.array([0 if k is None else executed[k] for k in self._layout.pieces])
         places = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
         for name, offset in self._layout.shared.items():
-            places[name] = shared.ctypes.data + offset, self._kernel.shared[name].size
+            places[name] = shared.ctypes.data + offset, variables[name].size
         return Launched(self._kernel.code, times, blocks, traces, places)
 
+    def _shared(self, shared_bytes: int) -> dict[str, Variable]:
+        """The kernel's shared variables; the dynamic ones are all the same memory."""
+        declared = self._kernel.shared
+        align = min((v.align for v in declared.values() if not v.size), default=1)
+        dynamic = Variable(shared_bytes, align)
+        return {name: v if v.size else dynamic for name, v in declared.items()}
+
     def _check(
-        self, grid: tuple[int, ...], block: tuple[int, ...], parameters: list[bytes]
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        parameters: list[bytes],
+        shared_bytes: int,
+        most_shared: int,
     ) -> None:
         """Raise KernelFault for a launch that no GPU could make."""
         sizes = zip((*grid, *block), (*MOST_BLOCKS, *MOST_IN_BLOCK), strict=True)
-        n_shared = sum(variable.size for variable in self._kernel.shared.values())
+        n_shared = shared_bytes + sum(v.size for v in self._kernel.shared.values())
         if not (
             all(1 <= n <= most for n, most in sizes)
             and int(np.prod(block)) <= MOST_THREADS
-            and n_shared <= SHARED_BYTES
+            and n_shared <= most_shared
         ):
             raise KernelFault(
                 f"{self._name} cannot be launched as {grid} blocks of {block} threads with "
                 f"{n_shared} bytes of shared memory: a GPU takes 1 to {MOST_BLOCKS} blocks and "
                 f"1 to {MOST_IN_BLOCK} threads in x, y and z, {MOST_THREADS} threads together, and "
-                f"{SHARED_BYTES} bytes"
+                f"{most_shared} bytes"
             )
         expected = [len(content) for content in parameters]
         if expected != list(self._kernel.parameters.values()):
@@ -219,6 +259,35 @@ class Executable:
                 f"{self._name} takes parameters of {list(self._kernel.parameters.values())} bytes, "
                 f"and was given {expected}"
             )
+
+    def _turns(
+        self, launch: np.ndarray, context: np.ndarray, blocks: np.ndarray, memory: list[np.ndarray]
+    ) -> Iterator[np.ndarray]:
+        """Prepare a launch for each block in turn, again and again from wait to wait for the grid.
+
+        memory: of a block, and its stamps. Raises KernelFault if some blocks wait and others end.
+        """
+        n_threads = int(launch[interleaving.N_THREADS])
+        states = np.zeros((len(blocks), n_threads), np.int64)
+        frames = np.empty((len(blocks), n_threads, self._layout.frame_bytes), np.uint8)
+        contents = {block: [np.zeros_like(array) for array in memory] for block in blocks}
+        waiting = [*blocks]
+        while waiting:
+            context[checks.LAUNCH_TIME] = context[checks.TIME] + 1
+            for block in waiting:
+                launch[interleaving.STATES] = states[block].ctypes.data
+                launch[interleaving.FRAMES] = frames[block].ctypes.data
+                for array, content in zip(memory, contents[block], strict=True):
+                    array[...] = content
+                yield np.array([block])
+                contents[block] = [array.copy() for array in memory]
+            waiting = [block for block in blocks if (states[block] != FINISHED).any()]
+            if waiting and len(waiting) < len(blocks):
+                raise KernelFault(
+                    f"{self._name}: blocks wait for others of the grid that have ended"
+                )
+            launch[interleaving.RESUMED] = 1
+            context[checks.SHARED_TIME] = checks.HOST_TIME  # each block has its own stamps
 
     def _context(
         self, arrays: dict[int, np.ndarray], views: list[View], traced: bool
@@ -238,9 +307,13 @@ class Executable:
         return readable_name(self._kernel.name)
 
     def _ranges(
-        self, views: list[View], shared: np.ndarray, stamps: dict[str, np.ndarray]
+        self,
+        views: list[View],
+        shared: np.ndarray,
+        variables: dict[str, Variable],
+        stamps: dict[str, np.ndarray],
     ) -> np.ndarray:
-        """The table of memory that may be accessed. stamps: of the shared arrays."""
+        """The table of memory that may be accessed. variables, stamps: of the shared arrays."""
         rows = []
         for view in views:
             one = view.allocation
@@ -248,7 +321,7 @@ class Executable:
             shift, stamped = one.granule.bit_length() - 1, one.stamps[first:].ctypes.data
             rows.append([begin, begin + view.n_bytes, checks.SPACES["global"], shift, stamped])
         for name, offset in self._layout.shared.items():
-            variable, begin = self._kernel.shared[name], shared.ctypes.data + offset
+            variable, begin = variables[name], shared.ctypes.data + offset
             shift, stamped = _granule(variable).bit_length() - 1, stamps[name].ctypes.data
             rows.append([begin, begin + variable.size, checks.SHARED, shift, stamped])
         for table in self._tables.values():
@@ -289,6 +362,40 @@ class Executable:
             f"{self._name} ({code.line}): {code} {checks.FAULTS[context[checks.FAULT]]}: {who}, "
             f"address {address:#x} ({where})"
         )
+
+
+@contextmanager
+def _printed(context: np.ndarray) -> Iterator[None]:
+    """Print what a kernel prints after it, as on a GPU."""
+    texts: list[str] = []
+    printer = PRINTER(lambda form, values: texts.append(_formatted(form, values)))
+    context[checks.PRINT] = ctypes.cast(printer, ctypes.c_void_p).value
+    try:
+        yield
+    finally:
+        if texts:
+            print(*texts, sep="", end="", flush=True)
+
+
+def _formatted(form: int, values: int) -> str:
+    """The text of printf. form: address of its format. values: of its values, each aligned."""
+
+    def text(match: re.Match) -> str:
+        nonlocal values
+        options, length, letter = match.groups()
+        if letter == "%":
+            return "%"
+        size = 4 if letter in "cdiouxX" and length not in ("l", "ll") else 8
+        values = -(-values // size) * size
+        bits, values = ctypes.string_at(values, size), values + size
+        value: Any = int.from_bytes(bits, "little", signed=letter in "di")
+        if letter == "s":
+            value = ctypes.string_at(value).decode()
+        elif letter in "eEfFgG":
+            (value,) = struct.unpack("d", bits)
+        return f"%{options}{letter}" % value
+
+    return re.sub(r"%([-+ #0-9.]*)([hl]*)([a-zA-Z%])", text, ctypes.string_at(form).decode())
 
 
 def readable_name(mangled: str) -> str:

@@ -2,20 +2,22 @@
 
     int32 run_thread(parameters, frame, shared, special, context, executed, thread, resume)
 
-All but the last two are addresses. parameters: 8 bytes each, then the addresses of the module's
-tables. frame: of this thread, the registers that live across a wait, its asynchronous copies and
-its local memory. shared: the block's memory, and behind it the values that the threads of a warp
-give each other. special: 12 int64, tid, ntid, ctaid and nctaid, x, y and z of each. context: see
-`memory_checks`. executed: an int64 a piece of code without branches, which counts how often it ran.
-thread: its number in the block. resume: 0, or the number of the place at which the function
-returned last.
+All but the last two are addresses. parameters: each from a multiple of 8 bytes on, then the
+addresses of the module's tables. frame: of this thread, the registers that live across a wait, its
+asynchronous copies and its local memory. shared: the block's memory, and behind it the values that
+the threads of a warp give each other. special: 13 int64, tid, ntid, ctaid and nctaid, x, y and z of
+each, and the bytes of dynamic shared memory. context: see `memory_checks`. executed: an int64 a
+piece of code without branches, which counts how often it ran. thread: its number in the block.
+resume: 0, or the number of the place at which the function returned last.
 
 Returns FINISHED, FAULT if a check failed, or the number of the place where the thread waits: for
-the block at a barrier; for its warp, from WARP_WAIT on, where warps synchronise or exchange values.
+the block at a barrier; for its warp, from WARP_WAIT on, where warps synchronise or exchange values;
+for the grid, from GRID_WAIT on.
 """
 
 import re
 from dataclasses import dataclass
+from itertools import accumulate
 
 from llvmlite import ir
 
@@ -45,10 +47,11 @@ from cuda_on_cpu.parse import (
 )
 
 FINISHED, FAULT = 0x7FFFFFFF, -1
-WARP_WAIT = 1 << 30
+WARP_WAIT, GRID_WAIT = 1 << 30, 1 << 29
 # Instructions at which threads wait, and the numbers of their operands.
 WAITS = {"bar": 1, "mma": 4, "shfl": 5, "vote": 3, "match": 3, "activemask": 1}
-EXCHANGES = "mma", "shfl", "vote", "match"  # those of them at which threads give values
+WAITS |= {"redux": 3, "elect": 2}
+EXCHANGES = "mma", "shfl", "vote", "match", "redux"  # those of them at which threads give values
 ALL_LANES, ANYBODY = (1 << 32) - 1, -1  # masks; ANYBODY: whoever waits at the same place
 SLOT_BYTES = 64  # that a thread can give to its warp: eight values
 MOST_THREADS, WARP = 1024, 32  # threads of a block, of a warp
@@ -61,6 +64,7 @@ SPECIAL = {
     for name, first in (("tid", TID), ("ntid", NTID), ("ctaid", CTAID), ("nctaid", NCTAID))
     for k, axis in enumerate("xyz")
 }
+SPECIAL["%dynamic_smem_size"] = 12
 # Numbers of a thread in its warp, and masks of lanes: from its number in the block.
 LANES = {
     "%laneid": lambda b, lane: lane,
@@ -70,10 +74,12 @@ LANES = {
     "%lanemask_gt": lambda b, lane: b.sub(I32(0), b.shl(I32(2), lane)),
     "%lanemask_ge": lambda b, lane: b.sub(I32(0), b.shl(I32(1), lane)),
 }
+ALIGNMENT = 256  # bytes: of arrays on a GPU
 GAP = 1024  # guard bytes between shared arrays: out-of-bounds accesses land here
+REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 RACES = checks.WRITES, checks.WRITES_OF_BLOCKS
 FENCES = {"membar", "fence"}  # threads run one after another here
-ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "cas")
+ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 ACCESS, ACCESS_TYPE = "access", ir.FunctionType(I32, [I64] * 3 + [I32] * 5)  # checks.access
 START_COPY, START_TYPE = "start_copy", ir.FunctionType(I32, [I64] * 4 + [I32] * 4)
 FINISH_COPIES, FINISH_TYPE = "finish_copies", ir.FunctionType(I32, [I64] * 3 + [I32] * 3)
@@ -86,9 +92,10 @@ class Layout:
     """Where things are in a kernel's LLVM IR.
 
     frame_bytes: of each thread; local memory begins at local_start; mask_at: of the lanes that it
-    waits for. shared: offsets of shared variables, in shared_bytes; exchange_at: of the slots in
-    which warps exchange values, or 0. pieces: for each instruction of the kernel's code, the number
-    of the piece of code, of n_pieces, whose executions are counted; None for labels.
+    waits for. shared: offsets of shared variables, in shared_bytes, behind which dynamic ones
+    begin; exchange_at: of the slots in which warps exchange values, or 0. pieces: for each
+    instruction of the kernel's code, the number of the piece of code, of n_pieces, whose executions
+    are counted; None for labels.
     """
 
     frame_bytes: int
@@ -119,9 +126,12 @@ def _offsets(variables: dict[str, Variable], start: int, gap: int) -> tuple[dict
 class _Translator:
     def __init__(self, kernel: Kernel, module: Module):
         self._kernel = kernel
-        self._shared, self._shared_bytes = _offsets(kernel.shared, 0, GAP)
-        self._parameters = {name: 8 * k for k, name in enumerate(kernel.parameters)}
-        self._tables = {name: 8 * k for k, name in enumerate(module.tables, len(kernel.parameters))}
+        static = {name: v for name, v in kernel.shared.items() if v.size}
+        self._shared, self._shared_bytes = _offsets(static, 0, GAP)
+        sizes = [-(-size // 8) * 8 for size in kernel.parameters.values()]
+        *starts, end = accumulate(sizes, initial=0)
+        self._parameters = dict(zip(kernel.parameters, starts, strict=True))
+        self._tables = {name: end + 8 * k for k, name in enumerate(module.tables)}
         self._waits = [
             k
             for k, c in enumerate(kernel.code)
@@ -141,6 +151,9 @@ class _Translator:
         if self._has(*EXCHANGES):
             self._exchange_at = -(-self._shared_bytes // 64) * 64 + GAP
             self._shared_bytes = self._exchange_at + 2 * MOST_THREADS * SLOT_BYTES
+        self._shared_bytes = -(-self._shared_bytes // ALIGNMENT) * ALIGNMENT
+        dynamic = kernel.shared.keys() - static.keys()
+        self._shared |= dict.fromkeys(sorted(dynamic), self._shared_bytes)
 
         ir_module = ir.Module(kernel.name)
         function = ir.Function(ir_module, THREAD_TYPE, FUNCTION)
@@ -268,12 +281,18 @@ class _Translator:
         elif name == "activemask":
             self._wait(code, I64(ANYBODY))
             self._write(code.operands[0], self._group(), "b32")
+        elif name == "redux":
+            self._reduce(code)
+        elif name == "elect":
+            self._elect(code)
         elif name == "cp":
             self._copy(code)
         elif name in ("ld", "st"):
             self._load_or_store(code)
         elif name in ("atom", "red"):
             self._atomic(code)
+        elif name == "print":
+            self._print(code)
         elif name == "mov":
             self._move(code)
         elif name == "cvta":  # addresses are the same in all spaces here
@@ -283,7 +302,7 @@ class _Translator:
 
     def _barrier(self, code: Instruction) -> None:
         match code.opcode:
-            case ("bar", "sync") if code.operands == ("0",):
+            case ("bar", "sync" | "grid") if code.operands == ("0",):
                 self._wait(code, I64(ALL_LANES))
             case ("bar", "warp", "sync"):
                 self._wait(code, self._mask(code.operands[0]))
@@ -302,8 +321,9 @@ class _Translator:
         if len(code.operands) != WAITS[code.opcode[0]] or code.guard:
             raise UnknownPtx(str(code))
         b, saved = self._b, self._saved[self._place]
-        for_block = code.opcode == ("bar", "sync")
-        number = I32(1 + self._waits.index(self._place) + (0 if for_block else WARP_WAIT))
+        kinds = {"bar.sync": 0, "bar.grid": GRID_WAIT}
+        first = kinds.get(".".join(code.opcode), WARP_WAIT)
+        number = I32(first + 1 + self._waits.index(self._place))
         for name in saved:
             stored = llvm_type(self._kernel.registers[name])
             b.store(b.load(self._registers[name], typ=stored), self._slot(name, stored))
@@ -440,6 +460,34 @@ class _Translator:
         for name in predicate:
             self._write(name, is_all, "pred")
 
+    def _reduce(self, code: Instruction) -> None:
+        """One operation over the values of the group's lanes."""
+        target, value, mask = code.operands
+        match code.opcode:
+            case ("redux", "sync", action, kind) if action in REDUCTIONS and kind != "f32":
+                operation = find((action, kind))
+            case _:
+                raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+        slots, b = self._give(code, self._mask(mask), [self._read(value, kind)]), self._b
+        found = I32(0) if action in ("add", "xor") else self._read(value, kind)
+        for lane in range(WARP):
+            more = operation.emit(b, found, b.trunc(self._taken(slots, I32(lane)), I32))
+            is_there = b.trunc(b.lshr(self._group(), I32(lane)), BOOL)
+            found = b.select(is_there, more, found)
+        self._write(target, found, kind)
+
+    def _elect(self, code: Instruction) -> None:
+        """The first lane of the group, and whether it is this one."""
+        target, mask = code.operands
+        if code.opcode != ("elect", "sync"):
+            raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
+        self._wait(code, self._mask(mask))
+        b = self._b
+        leader, (register, predicate) = b.cttz(self._group(), BOOL(0)), target.split("|")
+        self._write(register, leader, "b32")
+        is_leader = b.icmp_unsigned("==", leader, b.and_(self._thread, I32(31)))
+        self._write(predicate, is_leader, "pred")
+
     def _tensor_sum(self) -> ir.Function:
         """c + sum over k of A[row + 8 part, k] B[k, column], from the slots of a warp.
 
@@ -495,7 +543,7 @@ class _Translator:
             value = self._b.load(self._registers[operand], typ=stored)
         elif re.fullmatch(r"0[fF][0-9A-Fa-f]{8}|0[dD][0-9A-Fa-f]{16}", operand):
             value = ir.Constant(ir.IntType(4 * (len(operand) - 2)), int(operand[2:], 16))
-        elif re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)U?", operand):
+        elif re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", operand):
             bits = wanted.width if isinstance(wanted, ir.IntType) else 8 * size_of(kind)
             value = ir.Constant(ir.IntType(bits), int(operand.rstrip("U"), 0) & ((1 << bits) - 1))
         else:
@@ -579,7 +627,9 @@ class _Translator:
                 raise UnknownPtx(f"the opcode {'.'.join(code.opcode)}")
         where, registers = code.operands if name == "st" else reversed(code.operands)
         address, vector = self._address(where, space), elements(registers)
-        if len(vector) != n or (name == "st" and space == "param"):
+        if len(vector) != n or (
+            name == "st" and re.findall(r"[\w$]+", where)[0] in self._parameters
+        ):
             raise UnknownPtx(str(code))
         pointers = [
             self._pointer(self._b.add(address, I64(k * size_of(kind))), llvm_type(kind))
@@ -587,12 +637,14 @@ class _Translator:
         ]
         if name == "st":
             values = [self._read(register, kind) for register in vector]
-            self._check_write(address, space, kind, pointers, values)
+            if space != "param":
+                self._check_write(address, space, kind, pointers, values)
             for pointer, value in zip(pointers, values, strict=True):
                 self._b.store(value, pointer)
             return
         if space != "param":
-            self._check(address, n * size_of(kind), space, checks.READ)
+            reading = checks.VOLATILE if "volatile" in modifiers else checks.READ
+            self._check(address, n * size_of(kind), space, reading)
         for pointer, register in zip(pointers, vector, strict=True):
             self._write(register, self._b.load(pointer, typ=llvm_type(kind)), kind)
 
@@ -614,11 +666,26 @@ class _Translator:
             new = values[0]
         elif action == "cas":
             new = self._b.select(self._b.icmp_unsigned("==", old, values[0]), values[1], old)
+        elif action in ("inc", "dec"):  # within 0 and the operand; else start again
+            b, (most,), zero, one = self._b, values, old.type(0), old.type(1)
+            if action == "inc":
+                new = b.select(b.icmp_unsigned(">=", old, most), zero, b.add(old, one))
+            else:
+                is_out = b.or_(b.icmp_unsigned("==", old, zero), b.icmp_unsigned(">", old, most))
+                new = b.select(is_out, most, b.sub(old, one))
         else:
             new = find((action, kind)).emit(self._b, old, *values)
         self._b.store(new, pointer)
         if target:
             self._write(target, old, kind)
+
+    def _print(self, code: Instruction) -> None:
+        """Call the context's function with the addresses of a format and of its values."""
+        b = self._b
+        places = [self._address(operand, "param") for operand in code.operands]
+        places.append(b.add(self._context, I64(8 * checks.PRINT)))
+        *values, function = (b.load(self._pointer(place, I64), typ=I64) for place in places)
+        b.call(self._pointer(function, ir.FunctionType(ir.VoidType(), [I64] * 2)), values)
 
     def _copy(self, code: Instruction) -> None:
         """An asynchronous copy, the end of a group of them, or a wait for groups."""
@@ -661,7 +728,7 @@ class _Translator:
         if not match:
             raise UnknownPtx(f"the address {operand}")
         base, offset = match[1], int(match[2] or 0)
-        if space == "param":
+        if space == "param" and base in self._parameters:
             return self._b.add(self._parameters_at, I64(self._parameters[base] + offset))
         return self._b.add(self._read(base, "u64"), I64(offset))
 
@@ -753,7 +820,7 @@ def _live_registers(kernel: Kernel) -> list[frozenset[str]]:
 
 def _registers_of(code: Instruction, kernel: Kernel) -> tuple[set[str], set[str]]:
     """The registers that an instruction writes and those that it reads."""
-    n_targets = 0 if code.opcode[0] in ("st", "red", "bra", "bar", "ret", "cp") else 1
+    n_targets = 0 if code.opcode[0] in ("st", "red", "bra", "bar", "ret", "cp", "print") else 1
     found = [
         {name for name in re.findall(r"%?[\w$.]+", operand) if name in kernel.registers}
         for operand in code.operands

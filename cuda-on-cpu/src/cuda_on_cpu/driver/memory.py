@@ -2,12 +2,16 @@
 
 import functools
 import itertools
+import math
 import os
+import re
+import sys
 from pathlib import Path
 
-from cuda_on_cpu.run import Allocation, Program, View
+from cuda_on_cpu.parse import Instruction, size_of
+from cuda_on_cpu.run import MOST_SHARED, Allocation, Program, View
 
-POINTER_BYTES = 8
+ITEM_SIZES = 1, 2, 4, 8  # of arrays whose items threads write whole
 ORDER, SEEDS = "random", itertools.count(int(os.environ.get("CUDA_ON_CPU_SEED", "0")))
 
 
@@ -39,23 +43,32 @@ class Memory:
         else:
             self._writes[start].append((address, n_bytes))
 
-    def views(self, parameters: list[bytes]) -> list[View]:
+    def views(self, parameters: list[bytes], constants: set[int], least: int) -> list[View]:
         """The memory that a launch may touch: the arrays that its parameters point to.
 
-        Numba passes the number of an array's items and their size before its address.
+        Of another pointer, within a parameter or a constant of the kernel's code, it is the whole
+        allocation. least: bytes of the kernel's smallest access.
         """
-        numbers = [int.from_bytes(content, "little") for content in parameters]
         found: list[View] = []
-        for place, (address, content) in enumerate(zip(numbers, parameters, strict=True)):
-            start = self._start_of(address) if len(content) == POINTER_BYTES else None
-            if start is None:
-                continue
-            n, itemsize = numbers[place - 2 : place]
-            offset = address - start
-            if not 0 < n * itemsize <= self._bytes[start] - offset:
-                raise ValueError(f"parameter {place} is an address, but not of an array of Numba's")
-            allocation = self._allocation(start, itemsize)
-            found.append(View(allocation, offset, n * itemsize, f"array {len(found)}"))
+
+        def add(start: int, offset: int, n_bytes: int, itemsize: int) -> None:
+            allocation = self._allocation(start, itemsize if itemsize in ITEM_SIZES else least)
+            found.append(View(allocation, offset, n_bytes, f"array {len(found)}"))
+
+        numbers = [int.from_bytes(content, "little", signed=True) for content in parameters]
+        for place, content in enumerate(parameters):
+            addresses = memoryview(content[: len(content) // 8 * 8]).cast("q")
+            for address, start in zip(addresses, map(self._start_of, addresses), strict=True):
+                if start is None:
+                    continue
+                offset = address - start
+                first, last, itemsize = _extent(numbers, place)
+                if offset + first >= 0 and offset + last <= self._bytes[start]:
+                    add(start, offset + first, last - first, itemsize)
+                else:
+                    add(start, 0, self._bytes[start], 0)
+        for start in filter(None, map(self._start_of, sorted(constants))):
+            add(start, 0, self._bytes[start], 0)
         return found
 
     def _start_of(self, address: int) -> int | None:
@@ -65,12 +78,33 @@ class Memory:
                 return start
         return None
 
-    def _allocation(self, start: int, itemsize: int) -> Allocation:
+    def _allocation(self, start: int, granule: int) -> Allocation:
         if start not in self._known:
-            self._known[start] = Allocation.at(start, self._bytes[start], itemsize)
+            self._known[start] = Allocation.at(start, self._bytes[start], granule)
             for address, n_bytes in self._writes[start]:
                 self.wrote(address, n_bytes)
+        self._known[start].refine(granule)
         return self._known[start]
+
+
+def _extent(numbers: list[int], place: int) -> tuple[int, int, int]:
+    """The first byte of an array and the one after its last, from its address; its item size.
+
+    numbers: Numba's parameters: owner, parent, number of items, their size, the address at `place`,
+    shape, strides. Of no such array (0, the largest number, 0).
+    """
+    owner, parent, n, itemsize = ([1] * 4 + numbers[:place])[-4:]
+    if owner or parent or n < 0 or itemsize <= 0:
+        return 0, sys.maxsize, 0
+    if n == 0:
+        return 0, 0, itemsize
+    for n_dimensions in range((len(numbers) - place + 1) // 2):
+        shape = numbers[place + 1 :][:n_dimensions]
+        strides = numbers[place + 1 + n_dimensions :][:n_dimensions]
+        if math.prod(shape) == n and all(stride % itemsize == 0 for stride in strides):
+            steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+            return sum(min(s, 0) for s in steps), sum(max(s, 0) for s in steps) + itemsize, itemsize
+    return 0, n * itemsize, itemsize
 
 
 memory = Memory()
@@ -82,9 +116,33 @@ def _program(ptx: str) -> Program:
     return Program(ptx, Path(cache) if cache else None)
 
 
+@functools.cache
+def _accesses(ptx: str, name: str) -> tuple[set[int], int]:
+    """The integers in a kernel's code, and the bytes of its smallest access to memory."""
+    code = [c for c in _program(ptx).module.kernels[name].code if isinstance(c, Instruction)]
+    texts = (re.findall(r"[%$\w.]+", " ".join(one.operands)) for one in code)
+    numbers = {int(text) for text in itertools.chain(*texts) if text.isdecimal()}
+    sizes = [size_of(c.opcode[-1]) for c in code if c.opcode[0] in ("ld", "st", "atom", "red")]
+    return numbers, min(sizes, default=1)
+
+
 def launch(
-    ptx: str, name: str, grid: tuple[int, ...], block: tuple[int, ...], parameters: list[bytes]
+    ptx: str,
+    name: str,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    parameters: list[bytes],
+    shared_bytes: int,
 ) -> None:
     """Run a kernel on the GPU's memory. Raises KernelFault."""
-    views = memory.views(parameters)
-    _program(ptx).kernel(name).launch(grid, block, parameters, views, ORDER, next(SEEDS))
+    views = memory.views(parameters, *_accesses(ptx, name))
+    _program(ptx).kernel(name).launch(
+        grid,
+        block,
+        parameters,
+        views,
+        ORDER,
+        next(SEEDS),
+        shared_bytes=shared_bytes,
+        most_shared=MOST_SHARED,  # the C library has checked it
+    )

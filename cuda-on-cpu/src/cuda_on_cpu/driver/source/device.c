@@ -226,7 +226,7 @@ static int attribute_of(int attribute, int device) {
         case 4: return 64; /* threads a block in z */
         case 5: return 0x7fffffff; /* blocks a grid in x; in y; in z */
         case 6: case 7: return 65535;
-        case 8: case 97: return SHARED_BYTES; /* of a block; at most */
+        case 8: return SHARED_BYTES; /* of a block */
         case 9: return 65536; /* bytes of constants */
         case 10: return 32; /* threads a warp */
         case 11: return 0x7fffffff; /* bytes of a pitch */
@@ -242,7 +242,9 @@ static int attribute_of(int attribute, int device) {
         case 39: return 2 * MAX_THREADS; /* threads of a multiprocessor */
         case 75: return capabilities[device][0];
         case 76: return capabilities[device][1];
-        case 81: return SHARED_BYTES; /* of a multiprocessor */
+        case 81: return MOST_SHARED + 1024; /* of a multiprocessor */
+        case 95: return 1; /* cooperative launches */
+        case 97: return MOST_SHARED; /* of a block that asks for more */
         case 106: return 16; /* blocks of a multiprocessor */
         default: return 0;
     }

@@ -56,6 +56,7 @@ struct Kernel {
     char *name;
     int n_parameters;
     size_t *sizes; /* of the parameters, in bytes */
+    int most_dynamic; /* bytes of shared memory that a launch may add */
 };
 
 struct Library {
@@ -118,7 +119,7 @@ struct Context {
     size_t used; /* bytes of memory */
 };
 
-enum { MAX_DEVICES = 16, MAX_THREADS = 1024, SHARED_BYTES = 48 << 10 };
+enum { MAX_DEVICES = 16, MAX_THREADS = 1024, SHARED_BYTES = 48 << 10, MOST_SHARED = 227 << 10 };
 static const size_t DEVICE_BYTES = (size_t)16 << 30;
 
 extern CUresult lost; /* why the GPU can no longer be used, or SUCCESS */

@@ -90,15 +90,15 @@ int nvJitLinkAddData(struct Link *link, int type, const void *data, size_t bytes
                      const char *name) {
     int result = add(link->real, type, data, bytes, name);
     if (result != LINKED || (type != INPUT_PTX && type != INPUT_LTOIR)) return result;
-    if (link->ptx || link->to_ptx) {
-        fputs("fake driver: only one piece of code can be linked\n", stderr);
+    if (link->ptx || (link->to_ptx && type == INPUT_PTX)) {
+        fputs("fake driver: only one piece of code can be linked that is no LTO-IR\n", stderr);
         return INTERNAL_ERROR;
     }
     if (type == INPUT_PTX) {
         link->ptx = strndup(data, bytes);
         return LINKED;
     }
-    result = create(&link->to_ptx, link->n_options + 1, link->options);
+    if (!link->to_ptx) result = create(&link->to_ptx, link->n_options + 1, link->options);
     return result == LINKED ? add(link->to_ptx, type, data, bytes, name) : result;
 }
 

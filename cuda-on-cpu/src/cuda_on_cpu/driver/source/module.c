@@ -27,6 +27,7 @@ static struct Kernel *read_kernel(struct Library *library, const char *text) {
     while (isspace((unsigned char)*text)) text++;
     while (is_name(text[length])) length++;
     kernel->library = library;
+    kernel->most_dynamic = SHARED_BYTES - (int)library->static_shared;
     kernel->name = strndup(text, length);
     const char *end = strchr(text, ')'), *body = strchr(text, '{');
     if (!end || (body && body < end)) return kernel; /* none in brackets: no parameters */
@@ -95,12 +96,14 @@ CUresult cuKernelGetLibrary(struct Library **library, struct Kernel *kernel) {
     return SUCCESS;
 }
 
+enum { MOST_DYNAMIC = 8 }; /* bytes of shared memory that a launch may add */
+
 /* Registers and local memory are the machine code's, which this driver does not read: 0. */
 static int attribute_of(int attribute, const struct Kernel *kernel) {
     switch (attribute) {
         case 0: return MAX_THREADS; /* threads a block */
         case 1: return (int)kernel->library->static_shared;
-        case 8: return SHARED_BYTES - (int)kernel->library->static_shared; /* a launch may add */
+        case MOST_DYNAMIC: return kernel->most_dynamic;
         default: return 0;
     }
 }
@@ -116,6 +119,19 @@ CUresult cuFuncGetAttribute(int *value, int attribute, struct Kernel *kernel) {
     WITH_CONTEXT(cuFuncGetAttribute);
     *value = attribute_of(attribute, kernel);
     return SUCCESS;
+}
+
+CUresult cuFuncSetAttribute(struct Kernel *kernel, int attribute, int value) {
+    WITH_CONTEXT(cuFuncSetAttribute);
+    if (attribute != MOST_DYNAMIC) return SUCCESS; /* others are hints */
+    if (value < 0 || value > MOST_SHARED - (int)kernel->library->static_shared) return INVALID_VALUE;
+    kernel->most_dynamic = value;
+    return SUCCESS;
+}
+
+CUresult cuKernelSetAttribute(int attribute, int value, struct Kernel *kernel, int device) {
+    (void)device;
+    return cuFuncSetAttribute(kernel, attribute, value);
 }
 
 CUresult cuKernelGetParamInfo(struct Kernel *kernel, size_t index, size_t *offset, size_t *size) {
@@ -156,8 +172,8 @@ static int can_run(const struct LaunchConfig *config, const struct Kernel *kerne
         if (!config->block[i] || config->block[i] > most_threads[i]) return 0;
         threads *= config->block[i];
     }
-    return threads <= MAX_THREADS &&
-           kernel->library->static_shared + config->shared_bytes <= SHARED_BYTES;
+    return threads <= MAX_THREADS && (int)kernel->library->static_shared <= SHARED_BYTES &&
+           config->shared_bytes <= (unsigned)kernel->most_dynamic;
 }
 
 static CUresult launch(const struct LaunchConfig *config, struct Kernel *kernel,

@@ -97,9 +97,8 @@ def _launch(
         _happened.clear()
         ends = [0, *itertools.accumulate(sizes[:n_parameters])]
         parameters = [bytes(values[start:end]) for start, end in itertools.pairwise(ends)]
-        if shared_bytes:
-            raise ValueError("shared memory of a size that the launch gives is unknown here")
-        memory.launch(image.decode(), name.decode(), tuple(grid[:3]), tuple(block[:3]), parameters)
+        shapes = tuple(grid[:3]), tuple(block[:3])
+        memory.launch(image.decode(), name.decode(), *shapes, parameters, shared_bytes)
     except Exception as error:  # ctypes would print it and go on
         if type(error).__name__ != "KernelFault":
             traceback.print_exc()
