@@ -1,5 +1,6 @@
 """Each check of executed kernels finds its fault, and says where; and lets pass what is right."""
 
+import re
 from functools import cache
 
 import faulty_kernels as faulty
@@ -183,11 +184,26 @@ def test_more_shared_memory_than_a_block_has_is_refused():
 def test_a_fault_is_told_with_its_place():
     line = never_written.__code__.co_firstlineno + 2
     expected = rf"never_written \(test_memory_checks.py:{line}\): ld.* uninitialised memory: "
-    expected += r"block \(1, 0, 0\), thread \(0, 0, 0\), address 0x[0-9a-f]+ \(x, byte 128\)"
+    expected += r"block \(1, 0, 0\), thread \(0, 0, 0\), address 0x[0-9a-f]+ \(x\[32\], byte 128\)"
     x = device_array(64, np.float32)
     x[:32].copy_to_device(np.ones(32, np.float32))
     with pytest.raises(KernelFault, match=expected):
         run(never_written, TWO, [ones(64), x], grid=(2,))
+
+
+def sorts_a_pair(out):
+    i = cuda.threadIdx.x
+    if out[i] > out[i ^ 1]:  # a second run finds the pair sorted
+        out[i], out[i ^ 1] = out[i ^ 1], out[i]
+
+
+@pytest.mark.parametrize("n", [2, 100_000])
+def test_a_race_is_told_with_both_accesses_if_the_arrays_are_small(n):
+    with pytest.raises(KernelFault, match="races with another thread") as fault:
+        run(sorts_a_pair, ONE, [to_device(np.arange(n, 0, -1, dtype=np.float32))], threads=2)
+    line = sorts_a_pair.__code__.co_firstlineno + 3
+    other = rf"the other access: thread \(0, 0, 0\), st.global.* \(test_memory_checks.py:{line}\)$"
+    assert bool(re.search(other, str(fault.value))) == (n == 2)
 
 
 past_the_end = cuda.jit(device=True, forceinline=True)(faulty.past_the_end)
@@ -223,7 +239,7 @@ def test_an_address_that_is_no_multiple_of_its_size_is_found():
 
 def test_two_parts_of_an_array_are_one_memory():
     whole = ones(64)
-    with pytest.raises(KernelFault, match="races"):
+    with pytest.raises(KernelFault, match=r"\(out\[\d+\], byte \d+ or x\[\d+\], byte \d+\); the o"):
         run(mirror, TWO, [whole[:32], whole[:32]])
     run(mirror, TWO, [whole[:32], whole[32:]])
 

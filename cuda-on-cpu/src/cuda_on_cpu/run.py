@@ -11,11 +11,13 @@ must not depend on it. `memory_checks` checks each access.
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
 from cuda_on_cpu import interleaving
 from cuda_on_cpu import memory_checks as checks
+from cuda_on_cpu.findings import Findings
 from cuda_on_cpu.interleaving import DIVERGED
 from cuda_on_cpu.machine_code import machine_code
 from cuda_on_cpu.parse import Instruction, Variable, parse
@@ -25,6 +27,9 @@ MAX_TRACE = 1 << 21  # accesses of a block that are recorded
 ALIGNMENT = 256  # bytes: of arrays on a GPU
 MOST_BLOCKS, MOST_IN_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)  # in x, y and z
 SHARED_BYTES = 48 << 10  # that a kernel may declare for a block
+# Bytes of arrays that are copied before a launch, so that one with a race can be run again.
+MOST_COPIED = 1 << 18
+LONGEST = 16  # bytes of an access
 
 
 class SameValueWarning(UserWarning):
@@ -62,13 +67,21 @@ class Allocation:
 class View:
     """A part of an allocation that a launch may access, such as an argument.
 
-    start: bytes after the allocation's. name: of the argument, for messages.
+    start: bytes after the allocation's. name: of the argument, for messages. itemsize: bytes of an
+    element, 0 if unknown.
     """
 
     allocation: Allocation
     start: int
     n_bytes: int
     name: str
+    itemsize: int = 0
+
+    def content(self) -> np.ndarray:
+        """Its bytes, uint8; not a copy."""
+        address = self.allocation.address + self.start
+        memory = {"data": (address, False), "shape": (self.n_bytes,), "typestr": "|u1"}
+        return np.asarray(SimpleNamespace(__array_interface__=memory | {"version": 3}))
 
     def wrote(self) -> None:
         """The host wrote all of it."""
@@ -149,9 +162,7 @@ class Executable:
         stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in self._kernel.shared.items()}
         ranges = self._ranges(views, shared, stamps)
         latest = np.full(len(self._kernel.code), ranges[-1].ctypes.data)
-        trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
-        checked = {checks.RANGES: ranges, checks.LATEST: latest, checks.TRACE: trace}
-        context = self._context(checked, views, traced)
+        context = self._context({checks.RANGES: ranges, checks.LATEST: latest}, views)
         executed = np.zeros(self._layout.n_pieces, np.int64)
         arrays = {
             interleaving.THREADS: threads,
@@ -170,17 +181,21 @@ class Executable:
         launch[interleaving.FRAME_BYTES] = self._layout.frame_bytes
         launch[interleaving.MASK] = self._layout.mask_at
         launch[interleaving.EXCHANGE] = self._layout.exchange_at
-        traces = []
-        for part in np.split(blocks, n_blocks) if traced else [blocks]:
-            context[checks.TRACE_LENGTH] = 0
-            launch[[interleaving.BLOCKS, interleaving.N_BLOCKS]] = part.ctypes.data, len(part)
-            status = self._run_blocks(launch.ctypes.data)
-            for view in views:
-                view.allocation.time = int(context[checks.TIME])
-            if status:
-                raise KernelFault(self._explain(status, context, ranges, views, grid, block))
-            if traced:
-                traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
+        is_small = sum(view.n_bytes for view in views) <= MOST_COPIED
+        before = [view.content().copy() for view in views] if is_small else []
+        status, traces = self._run(launch, context, blocks, views, traced)
+        if status:
+            findings = self._findings(grid, block, ranges[:-1], views)
+            if status == DIVERGED:
+                raise KernelFault(findings.wait(context, arrays[interleaving.STATES]))
+            sentence = findings.access(context)
+            if context[checks.FAULT] in checks.OF_RACES:
+                for view, content in zip(views, before, strict=False):
+                    view.content()[:] = content
+                fault = context.copy()
+                _, traces = self._run(launch, context, blocks, views, True, fault)
+                sentence += findings.other_access(fault, context, blocks, traces)
+            raise KernelFault(sentence)
         if n := context[checks.N_SAME]:
             code = self._kernel.code[context[checks.SAME_PLACE]]
             assert isinstance(code, Instruction)
@@ -220,17 +235,48 @@ class Executable:
                 f"and was given {expected}"
             )
 
-    def _context(
-        self, arrays: dict[int, np.ndarray], views: list[View], traced: bool
-    ) -> np.ndarray:
+    def _run(
+        self,
+        launch: np.ndarray,
+        context: np.ndarray,
+        blocks: np.ndarray,
+        views: list[View],
+        traced: bool,
+        fault: np.ndarray | None = None,
+    ) -> tuple[int, list[np.ndarray]]:
+        """Run blocks up to the first fault. Returns the status and, if traced, each one's trace.
+
+        launch: see `interleaving`. fault: a context; only accesses near its fault are traced.
+        """
+        trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
+        context[checks.TRACE] = trace.ctypes.data
+        context[checks.TRACE_CAPACITY] = len(trace) if traced else 0
+        context[checks.TIME] += 1
+        context[checks.LAUNCH_TIME] = context[checks.TIME]
+        status, traces = 0, []
+        for part in np.split(blocks, len(blocks)) if traced else [blocks]:
+            context[checks.TRACE_LENGTH] = 0
+            launch[[interleaving.BLOCKS, interleaving.N_BLOCKS]] = part.ctypes.data, len(part)
+            status = self._run_blocks(launch.ctypes.data)
+            for view in views:
+                view.allocation.time = int(context[checks.TIME])
+            found = trace[: context[checks.TRACE_LENGTH]]
+            if fault is not None:
+                found = found[abs(found[:, 2] - fault[checks.FAULT_ADDRESS]) < LONGEST]
+            if traced:
+                traces.append(found.copy())
+            if status:
+                break
+        return status, traces
+
+    def _context(self, arrays: dict[int, np.ndarray], views: list[View]) -> np.ndarray:
         """The context of a launch with these arrays, by field: see `memory_checks`."""
         context = _addresses(arrays, checks.N_CONTEXT)
         context[checks.N_RANGES] = len(arrays[checks.RANGES]) - 1
-        begins = 1 + max((view.allocation.time for view in views), default=checks.HOST_TIME)
-        context[checks.TIME] = context[checks.LAUNCH_TIME] = begins
+        times = (view.allocation.time for view in views)
+        context[checks.TIME] = max(times, default=checks.HOST_TIME)
         context[checks.FRAME_BYTES] = self._layout.frame_bytes
         context[checks.FRAME_LOCAL] = self._layout.local_start
-        context[checks.TRACE_CAPACITY] = len(arrays[checks.TRACE]) if traced else 0
         return context
 
     @property
@@ -258,37 +304,15 @@ class Executable:
         rows.append([0] * checks.N_RANGE)  # no array
         return np.array(rows, np.int64)
 
-    def _explain(
-        self,
-        status: int,
-        context: np.ndarray,
-        ranges: np.ndarray,
-        views: list[View],
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-    ) -> str:
-        """The fault and its place, as a sentence."""
-        number = _place(int(context[checks.FAULT_BLOCK]), grid)
-        thread = _place(int(context[checks.FAULT_THREAD]), block)
-        who = f"block {number}, thread {thread}"
-        if status == DIVERGED:
-            return (
-                f"{self._name}: {who} waits for threads that wait at another barrier or exchange, "
-                "or that have ended without waiting"
-            )
-        code = self._kernel.code[context[checks.FAULT_PLACE]]
-        assert isinstance(code, Instruction)
-        address = int(context[checks.FAULT_ADDRESS])
-        names = [view.name for view in views] + list(self._layout.shared)
-        names += [name for name in self._tables for _ in range(2)]
-        where = "no array"
-        for row, name in zip(ranges[:-1], names, strict=True):
-            if row[checks.BEGIN] <= address < row[checks.END]:
-                where = f"{name}, byte {address - row[checks.BEGIN]}"
-        return (
-            f"{self._name} ({code.line}): {code} {checks.FAULTS[context[checks.FAULT]]}: {who}, "
-            f"address {address:#x} ({where})"
-        )
+    def _findings(
+        self, grid: tuple[int, ...], block: tuple[int, ...], ranges: np.ndarray, views: list[View]
+    ) -> Findings:
+        arrays = [(view.name, view.itemsize) for view in views]
+        in_order = sorted(self._layout.shared, key=lambda name: (len(name), name))
+        numbers = (in_order.index(name) + 1 for name in self._layout.shared)
+        arrays += [(f"shared array {number}", 0) for number in numbers]
+        arrays += [(name, 0) for name in self._tables for _ in range(2)]
+        return Findings(self._name, self._kernel.code, grid, block, ranges, arrays)
 
 
 def readable_name(mangled: str) -> str:
@@ -331,8 +355,3 @@ def aligned(n_bytes: int) -> np.ndarray:
     found = np.empty(n_bytes + ALIGNMENT, np.uint8)
     start = -found.ctypes.data % ALIGNMENT
     return found[start : start + n_bytes]
-
-
-def _place(number: int, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Coordinates x, y, z of a number in a grid or block."""
-    return number % shape[0], number // shape[0] % shape[1], number // shape[0] // shape[1]

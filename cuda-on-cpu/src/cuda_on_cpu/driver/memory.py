@@ -39,10 +39,11 @@ class Memory:
         else:
             self._writes[start].append((address, n_bytes))
 
-    def views(self, parameters: list[bytes]) -> list[View]:
+    def views(self, parameters: list[bytes], names: dict[int, str]) -> list[View]:
         """The memory that a launch may touch: the arrays that its parameters point to.
 
-        Numba passes the number of an array's items and their size before its address.
+        Numba passes the number of an array's items and their size before its address. names: of
+        arrays, by the number of the parameter that has the address.
         """
         numbers = [int.from_bytes(content, "little") for content in parameters]
         found: list[View] = []
@@ -55,7 +56,8 @@ class Memory:
             if not 0 < n * itemsize <= self._bytes[start] - offset:
                 raise ValueError(f"parameter {place} is an address, but not of an array of Numba's")
             allocation = self._allocation(start, itemsize)
-            found.append(View(allocation, offset, n * itemsize, f"array {len(found)}"))
+            name = names.get(place, f"array {len(found)}")
+            found.append(View(allocation, offset, n * itemsize, name, itemsize))
         return found
 
     def _start_of(self, address: int) -> int | None:
@@ -83,8 +85,13 @@ def _program(ptx: str) -> Program:
 
 
 def launch(
-    ptx: str, name: str, grid: tuple[int, ...], block: tuple[int, ...], parameters: list[bytes]
+    ptx: str,
+    name: str,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    parameters: list[bytes],
+    names: dict[int, str],
 ) -> None:
-    """Run a kernel on the GPU's memory. Raises KernelFault."""
-    views = memory.views(parameters)
+    """Run a kernel on the GPU's memory. names: see `Memory.views`. Raises KernelFault."""
+    views = memory.views(parameters, names)
     _program(ptx).kernel(name).launch(grid, block, parameters, views, ORDER, next(SEEDS))

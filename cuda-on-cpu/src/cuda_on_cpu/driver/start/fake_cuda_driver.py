@@ -6,7 +6,9 @@ This folder is on the path of programs that run on the fake driver.
 import atexit
 import ctypes
 import functools
+import importlib.util
 import itertools
+import linecache
 import os
 import sys
 import traceback
@@ -41,6 +43,47 @@ def install() -> None:
     ):
         register(function)
         atexit.register(register, None)  # streams may be destroyed after Python has ended
+    sys.meta_path.insert(0, _Finder())
+
+
+COMPILER = "numba.cuda.compiler"  # the module
+ADDRESS = 4  # of an array's parameters
+_arrays: dict[str, dict[int, str]] = {}  # of kernels: names of arguments by their parameters
+
+
+class _Finder:
+    """Has numba-cuda compile with the lines of the source: it finds COMPILER, and changes it."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != COMPILER:
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def execute_and_change(module: Any) -> None:
+            execute(module)
+            module.compile_cuda = functools.partial(_compile, module.compile_cuda)
+
+        spec.loader.exec_module = execute_and_change
+        return spec
+
+
+def _compile(
+    compile_cuda: Any, function: Any, result: Any, types: Any, debug: Any = False, **options: Any
+) -> Any:
+    """Compile with lines, which debug has anyway, and note the names of a kernel's arguments.
+
+    Without lines where there is no source, of which numba-cuda would warn.
+    """
+    options["lineinfo"] = not debug and bool(linecache.getlines(function.__code__.co_filename))
+    compiled = compile_cuda(function, result, types, debug=debug, **options)
+    names = _arrays[compiled.fndesc.llvm_func_name] = {}
+    first = 0
+    for name, kind in zip(function.__code__.co_varnames, types, strict=False):
+        names[first + ADDRESS] = name
+        first += len(compiled.target_context.get_arg_packer([kind]).argument_types)
+    return compiled
 
 
 @functools.cache
@@ -99,7 +142,8 @@ def _launch(
         parameters = [bytes(values[start:end]) for start, end in itertools.pairwise(ends)]
         if shared_bytes:
             raise ValueError("shared memory of a size that the launch gives is unknown here")
-        memory.launch(image.decode(), name.decode(), tuple(grid[:3]), tuple(block[:3]), parameters)
+        kernel, shape = name.decode(), (tuple(grid[:3]), tuple(block[:3]))
+        memory.launch(image.decode(), kernel, *shape, parameters, _arrays.get(kernel, {}))
     except Exception as error:  # ctypes would print it and go on
         if type(error).__name__ != "KernelFault":
             traceback.print_exc()
