@@ -17,6 +17,8 @@ from cuda_on_cpu import (
     device_array,
     to_device,
 )
+from cuda_on_cpu.parse import _file_names
+from cuda_on_cpu.run import Allocation
 
 pytestmark = needs_toolkit
 
@@ -228,6 +230,28 @@ def test_a_part_of_an_array_ends_where_it_ends():
         run(faulty.past_the_end, TWO, [out, whole[:32]])
     with pytest.raises(KernelFault, match="outside of every array"):
         run(before_the_start, TWO, [out, whole[32:64]])
+
+
+def far_past_the_end(out, x):
+    i = cuda.threadIdx.x
+    out[i] = x[i if i < 31 else 44]
+
+
+def test_an_access_outside_names_the_array_that_it_is_computed_from():
+    memory = ones(256)  # element 44 is nearer to the other part
+    with pytest.raises(KernelFault, match=r"no array: x\[44\], byte 176 of 128\)"):
+        run(far_past_the_end, TWO, [memory[46:], memory[:32]])
+
+
+def test_the_granule_of_records_is_a_power_of_2():
+    allocation = Allocation.at(0, 36, 12)
+    assert (allocation.granule, len(allocation.stamps)) == (4, 9)
+
+
+def test_files_of_the_same_name_are_told_with_their_folders():
+    files = ("/a/kernels.py", "/b/kernels.py", "/b/main.py", "/b/main.py")
+    text = "\n".join(f'.file {number} "{path}"' for number, path in enumerate(files, 1))
+    assert list(_file_names(text).values()) == [*files[:2], "main.py", "main.py"]
 
 
 def test_an_address_that_is_no_multiple_of_its_size_is_found():

@@ -1,11 +1,12 @@
 """Sentences about the faults of a kernel: the line, the thread, the element of an array."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from cuda_on_cpu import memory_checks as checks
-from cuda_on_cpu.parse import Instruction, size_of, take_space
+from cuda_on_cpu.parse import Instruction, elements, size_of, take_space
 from cuda_on_cpu.translate import FINISHED, WAITS, WARP, WARP_WAIT
 
 KINDS = {"ld": "read", "cp": "read", "st": "write", "atom": "atomic", "red": "atomic"}
@@ -18,7 +19,8 @@ class Findings:
 
     kernel: its name. code: its instructions, and labels as strings. grid, block: blocks, and
     threads, in x, y and z. ranges: see `memory_checks`, without the last. arrays: of each range the
-    name, and the bytes of an element, 0 if unknown.
+    name, and the bytes of an element, 0 if unknown. values: of parameters, and the addresses of
+    shared arrays, by their names in PTX.
     """
 
     kernel: str
@@ -27,6 +29,7 @@ class Findings:
     block: tuple[int, ...]
     ranges: np.ndarray
     arrays: list[tuple[str, int]]
+    values: dict[str, int]
 
     def access(self, context: np.ndarray) -> str:
         """The fault of an access, as a sentence."""
@@ -35,7 +38,7 @@ class Findings:
         return (
             f"{self.kernel} ({code.line}): {code} {checks.FAULTS[context[checks.FAULT]]}: "
             f"block {coordinates(block, self.grid)}, thread {coordinates(thread, self.block)}, "
-            f"address {address:#x} ({self._array_at(address, take_space(list(code.opcode)))})"
+            f"address {address:#x} ({self._array_at(address, code)})"
         )
 
     def other_access(
@@ -91,21 +94,40 @@ class Findings:
         assert isinstance(code, Instruction)
         return code
 
-    def _array_at(self, address: int, space: str) -> str:
-        """The element of an array at an address; where there is none, counted from the nearest."""
-        distances = {}
+    def _array_at(self, address: int, code: Instruction) -> str:
+        """The element of an array at an address; else counted from the array that is meant.
+
+        That is the nearest, of the arrays from whose addresses the instruction's is computed.
+        """
+        space, meant, distances = take_space(list(code.opcode)), self._origins(code), {}
         for (begin, end, number, *_), (name, itemsize) in zip(
             self.ranges.tolist(), self.arrays, strict=True
         ):
             offset = address - begin
             element = f"{name}[{offset // itemsize}]" if itemsize else name
             if begin <= address < end:
-                distances[f"{element}, byte {offset}"] = 0
+                distances[f"{element}, byte {offset}"] = (0, 0)
             elif checks.SPACES[space] in (number, checks.GENERIC):
-                nearest = f"no array; the nearest: {element}, byte {offset} of {end - begin}"
-                distances[nearest] = max(begin - address, address - end + 1)
-        least = min(distances.values(), default=0)
+                outside = f"no array: {element}, byte {offset} of {end - begin}"
+                distances[outside] = (1 + (begin not in meant), max(begin - address, address - end))
+        least = min(distances.values(), default=None)
         return " or ".join(text for text, n in distances.items() if n == least) or "no array"
+
+    def _origins(self, code: Instruction) -> set[int]:
+        """Of `values`, those from which the address of an access is computed."""
+        steps: dict[str, list[str]] = {}  # from a register to what it is computed from
+        for step in self.code:
+            if isinstance(step, Instruction) and step.operands:
+                target, *sources = step.operands
+                if step.opcode[0] not in ("ld", "atom") or step.opcode[1] == "param":
+                    for register in elements(target):
+                        steps.setdefault(register, []).extend(sources)
+        found, wanted = set(), [part for part in code.operands if part.startswith("[")]
+        while wanted:
+            for name in re.findall(r"[%$\w]+", wanted.pop()):
+                wanted += steps.pop(name, [])
+                found |= {self.values[name]} if name in self.values else set()
+        return found
 
 
 def access_of(code: Instruction) -> tuple[str, str, int]:

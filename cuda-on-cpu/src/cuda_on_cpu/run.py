@@ -59,7 +59,8 @@ class Allocation:
 
     @staticmethod
     def at(address: int, n_bytes: int, granule: int) -> "Allocation":
-        """Memory that nobody has written yet."""
+        """Memory that nobody has written yet. granule: may be a multiple of it, as of a record."""
+        granule &= -granule
         return Allocation(address, n_bytes, granule, _no_stamps(n_bytes, granule))
 
 
@@ -185,7 +186,10 @@ class Executable:
         before = [view.content().copy() for view in views] if is_small else []
         status, traces = self._run(launch, context, blocks, views, traced)
         if status:
-            findings = self._findings(grid, block, ranges[:-1], views)
+            values = dict(zip(self._kernel.parameters, numbers, strict=True))
+            for name, offset in self._layout.shared.items():
+                values[name] = shared.ctypes.data + offset
+            findings = self._findings(grid, block, ranges[:-1], views, values)
             if status == DIVERGED:
                 raise KernelFault(findings.wait(context, arrays[interleaving.STATES]))
             sentence = findings.access(context)
@@ -305,14 +309,19 @@ class Executable:
         return np.array(rows, np.int64)
 
     def _findings(
-        self, grid: tuple[int, ...], block: tuple[int, ...], ranges: np.ndarray, views: list[View]
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        ranges: np.ndarray,
+        views: list[View],
+        values: dict[str, int],
     ) -> Findings:
         arrays = [(view.name, view.itemsize) for view in views]
         in_order = sorted(self._layout.shared, key=lambda name: (len(name), name))
         numbers = (in_order.index(name) + 1 for name in self._layout.shared)
         arrays += [(f"shared array {number}", 0) for number in numbers]
         arrays += [(name, 0) for name in self._tables for _ in range(2)]
-        return Findings(self._name, self._kernel.code, grid, block, ranges, arrays)
+        return Findings(self._name, self._kernel.code, grid, block, ranges, arrays, values)
 
 
 def readable_name(mangled: str) -> str:
