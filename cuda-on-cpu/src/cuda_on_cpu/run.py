@@ -28,7 +28,7 @@ ALIGNMENT = 256  # bytes: of arrays on a GPU
 MOST_BLOCKS, MOST_IN_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)  # in x, y and z
 SHARED_BYTES = 48 << 10  # that a kernel may declare for a block
 # Bytes of arrays that are copied before a launch, so that one with a race can be run again.
-MOST_COPIED = 1 << 18
+MOST_COPIED = 1 << 16
 LONGEST = 16  # bytes of an access
 
 

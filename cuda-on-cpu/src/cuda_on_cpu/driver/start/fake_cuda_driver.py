@@ -74,9 +74,10 @@ def _compile(
 ) -> Any:
     """Compile with lines, which debug has anyway, and note the names of a kernel's arguments.
 
-    Without lines where there is no source, of which numba-cuda would warn.
+    Without a source, of which numba-cuda would warn, only the kernel's own options decide.
     """
-    options["lineinfo"] = not debug and bool(linecache.getlines(function.__code__.co_filename))
+    if not debug and linecache.getlines(function.__code__.co_filename):
+        options["lineinfo"] = True
     compiled = compile_cuda(function, result, types, debug=debug, **options)
     names = _arrays[compiled.fndesc.llvm_func_name] = {}
     first = 0
