@@ -14,7 +14,6 @@ SWALLOWS = """
     except Exception:
         pass
 """
-LAUNCH = "shift[1, 32](1, cuda.device_array(32, np.float32), np.ones(32, np.float32))"
 TESTS = f"""
 import numpy as np
 import pytest
@@ -24,8 +23,11 @@ from numba import cuda
 def shift(step, out, x):
     out[cuda.grid(1)] = x[cuda.grid(1) + step]
 
+kept = []  # freeing memory waits for the launch
+
 def launch():
-    {LAUNCH}
+    kept[:] = cuda.device_array(32, np.float32), cuda.to_device(np.ones(32, np.float32))
+    shift[1, 32](1, *kept)
 
 @pytest.fixture
 def launched():
