@@ -65,7 +65,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     cli.check_size(arguments)
     plans.choose_out(arguments)
     if arguments.minutes and arguments.scheduler:
-        parser.error("argument --minutes: not allowed with --scheduler, whose workers' clocks differ")
+        parser.error(
+            "argument --minutes: not allowed with --scheduler, whose workers' clocks differ"
+        )
     if arguments.validation_part > 1 and not arguments.validation:
         parser.error("argument --validation-part: needs --validation")
     if arguments.no_distortion and changes(deformation_of(arguments), TABLE1):

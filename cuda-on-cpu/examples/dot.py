@@ -6,7 +6,7 @@ from numba import cuda, float32
 THREADS = 128
 
 
-@cuda.jit("void(float32[::1], float32[::1], float32[::1])", lineinfo=True)
+@cuda.jit("void(float32[::1], float32[::1], float32[::1])")
 def dot(result, x, y):
     products = cuda.shared.array(THREADS, float32)
     i, thread = cuda.grid(1), cuda.threadIdx.x

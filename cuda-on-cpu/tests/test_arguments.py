@@ -20,7 +20,9 @@ y, out = cuda.to_device(x), cuda.to_device(x)
 def test_a_pointer_in_a_structure_gives_its_whole_allocation():
     memory = Memory()
     memory.add(1 << 20, 100)
-    (view,) = memory.views([np.array([7, (1 << 20) + 99, 1 << 30]).tobytes() + b"end"], set(), 2)
+    (view,) = memory.views(
+        [np.array([7, (1 << 20) + 99, 1 << 30]).tobytes() + b"end"], {}, set(), 2
+    )
     assert (view.allocation.address, view.allocation.granule) == (1 << 20, 2)
     assert (view.start, view.n_bytes) == (0, 100)
 

@@ -1,5 +1,6 @@
 """Each check of executed kernels finds its fault, and says where; and lets pass what is right."""
 
+import re
 from functools import cache
 
 import faulty_kernels as faulty
@@ -17,6 +18,8 @@ from cuda_on_cpu import (
     device_array,
     to_device,
 )
+from cuda_on_cpu.parse import _file_names
+from cuda_on_cpu.run import Allocation
 
 pytestmark = needs_toolkit
 
@@ -184,11 +187,26 @@ def test_more_shared_memory_than_a_block_has_is_refused():
 def test_a_fault_is_told_with_its_place():
     line = never_written.__code__.co_firstlineno + 2
     expected = rf"never_written \(test_memory_checks.py:{line}\): ld.* uninitialised memory: "
-    expected += r"block \(1, 0, 0\), thread \(0, 0, 0\), address 0x[0-9a-f]+ \(x, byte 128\)"
+    expected += r"block \(1, 0, 0\), thread \(0, 0, 0\), address 0x[0-9a-f]+ \(x\[32\], byte 128\)"
     x = device_array(64, np.float32)
     x[:32].copy_to_device(np.ones(32, np.float32))
     with pytest.raises(KernelFault, match=expected):
         run(never_written, TWO, [ones(64), x], grid=(2,))
+
+
+def sorts_a_pair(out):
+    i = cuda.threadIdx.x
+    if out[i] > out[i ^ 1]:  # a second run finds the pair sorted
+        out[i], out[i ^ 1] = out[i ^ 1], out[i]
+
+
+@pytest.mark.parametrize("n", [2, 100_000])
+def test_a_race_is_told_with_both_accesses_if_the_arrays_are_small(n):
+    with pytest.raises(KernelFault, match="races with another thread") as fault:
+        run(sorts_a_pair, ONE, [to_device(np.arange(n, 0, -1, dtype=np.float32))], threads=2)
+    line = sorts_a_pair.__code__.co_firstlineno + 3
+    other = rf"the other access: thread \(0, 0, 0\), st.global.* \(test_memory_checks.py:{line}\)$"
+    assert bool(re.search(other, str(fault.value))) == (n == 2)
 
 
 past_the_end = cuda.jit(device=True, forceinline=True)(faulty.past_the_end)
@@ -215,6 +233,28 @@ def test_a_part_of_an_array_ends_where_it_ends():
         run(before_the_start, TWO, [out, whole[32:64]])
 
 
+def far_past_the_end(out, x):
+    i = cuda.threadIdx.x
+    out[i] = x[i if i < 31 else 44]
+
+
+def test_an_access_outside_names_the_array_that_it_is_computed_from():
+    memory = ones(256)  # element 44 is nearer to the other part
+    with pytest.raises(KernelFault, match=r"no array: x\[44\], byte 176 of 128\)"):
+        run(far_past_the_end, TWO, [memory[46:], memory[:32]])
+
+
+def test_the_granule_of_records_is_a_power_of_2():
+    allocation = Allocation.at(0, 36, 12)
+    assert (allocation.granule, len(allocation.stamps)) == (4, 9)
+
+
+def test_files_of_the_same_name_are_told_with_their_folders():
+    files = ("/a/kernels.py", "/b/kernels.py", "/b/main.py", "/b/main.py")
+    text = "\n".join(f'.file {number} "{path}"' for number, path in enumerate(files, 1))
+    assert list(_file_names(text).values()) == [*files[:2], "main.py", "main.py"]
+
+
 def test_an_address_that_is_no_multiple_of_its_size_is_found():
     whole = ones(64)
     part = whole.content.view(np.uint8)[2:130].view(np.float32)
@@ -224,7 +264,7 @@ def test_an_address_that_is_no_multiple_of_its_size_is_found():
 
 def test_two_parts_of_an_array_are_one_memory():
     whole = ones(64)
-    with pytest.raises(KernelFault, match="races"):
+    with pytest.raises(KernelFault, match=r"\(out\[\d+\], byte \d+ or x\[\d+\], byte \d+\); the o"):
         run(mirror, TWO, [whole[:32], whole[:32]])
     run(mirror, TWO, [whole[:32], whole[32:]])
 

@@ -10,10 +10,11 @@ from faulty_kernels import KERNELS, X
 from numba import cuda
 from programs import needs_driver, needs_toolkit, run
 
-from cuda_on_cpu import Executor, KernelFault
+from cuda_on_cpu import Executor, KernelFault, SameValueWarning
 
 PROJECT = Path(__file__).parents[1]
 PAGE = (PROJECT / "README.md").read_text(encoding="utf-8")
+FINDINGS = (PROJECT / "docs" / "findings.md").read_text(encoding="utf-8")
 TABLE = {
     cells[0]: cells[1:]
     for line in PAGE.partition("<!-- table of faults")[2].partition("\n## ")[0].splitlines()[3:]
@@ -22,8 +23,8 @@ TABLE = {
 pytestmark = needs_toolkit
 
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+def blocks(language, page=PAGE):
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 def without_addresses(text):
@@ -72,3 +73,19 @@ def test_simulator_does_as_the_table_says():
     assert dict(line.split(": ") for line in done.stdout.splitlines()) == {
         words: simulator for words, (_, simulator) in TABLE.items()
     }
+
+
+START, *FAULTY = blocks("python", FINDINGS)
+
+
+@pytest.mark.filterwarnings("error::cuda_on_cpu.SameValueWarning")
+@pytest.mark.parametrize(
+    ("code", "sentence"), list(zip(FAULTY, blocks("text", FINDINGS), strict=True))
+)
+def test_kernel_of_the_page_of_findings_has_its_sentence(code, sentence, tmp_path):
+    path, names = tmp_path / f"{re.search(r'def (.*?)[(]', code)[1]}.py", {}
+    path.write_text(code)  # Numba looks for the source
+    exec(START, names)
+    with pytest.raises((KernelFault, SameValueWarning)) as fault:
+        exec(compile(code, path, "exec"), names)
+    assert without_addresses(f"{fault.value}\n") == without_addresses(sentence)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import replace
 
-from cuda_on_cpu import access_stats
+from cuda_on_cpu import access_stats, findings
 from experiments.drawing.tracing import execute
 
 
@@ -33,6 +33,6 @@ def warp_words(launch, block):
             for name, start, n_bytes, size in arrays
             if start <= addresses[0] < start + n_bytes
         )
-        kind = access_stats.KINDS[code.opcode[0]]
+        kind = findings.KINDS[code.opcode[0]]
         found[name, kind].append((addresses - start) // size)
     return found

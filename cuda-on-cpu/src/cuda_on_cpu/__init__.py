@@ -10,7 +10,7 @@ code of this CPU. `run` executes every thread of every thread block, in an order
 each launch; `memory_checks` checks each access to memory; `access_stats` counts accesses, sectors
 and bank conflicts. `compile` gives registers, shared memory and spills, `disassembly` the loops of
 the machine code. No GPU and no driver are needed. `python -m cuda_on_cpu PROGRAM.py` runs a whole
-program on a fake driver.
+program on a fake driver, `pytest -p cuda_on_cpu` a project's tests.
 
 Not executed: the machine code that ptxas makes of PTX. Not shown: the hardware's approximate
 functions, and time.
@@ -44,3 +44,4 @@ __all__ = [
     "to_device",
     "warp_steps",
 ]
+pytest_plugins = ["cuda_on_cpu.pytest_plugin"]  # pytest reads it where this package is a plugin

@@ -1,16 +1,11 @@
 """Run a Python program on the fake driver: python -m cuda_on_cpu PROGRAM.py [ARGUMENTS]."""
 
-import os
 import sys
 
-from cuda_on_cpu.compile import missing_toolkit
 from cuda_on_cpu.driver import __doc__ as usage
 from cuda_on_cpu.driver import build
 
 if not sys.argv[1:] or sys.argv[1] in ("-h", "--help"):
     print(usage)
     sys.exit(0 if sys.argv[1:] else 2)
-if reason := missing_toolkit() or build.missing():
-    print(f"error: there is no fake driver: {reason}", file=sys.stderr)
-    sys.exit(2)
-os.execve(sys.executable, [sys.executable, *sys.argv[1:]], build.environment())
+build.start(sys.argv[1:])

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cuda_on_cpu.parse import Instruction, size_of, take_space
+from cuda_on_cpu.findings import access_of
+from cuda_on_cpu.parse import Instruction
 from cuda_on_cpu.run import Launched
 
 WARP = 32  # threads that access memory together
 SECTOR = 32  # bytes of global memory that are moved together
 BANKS, WORD = 32, 4  # of shared memory; bytes of a word
-KINDS = {"ld": "read", "cp": "read", "st": "write", "atom": "atomic", "red": "atomic"}
 FLOAT_OPERATIONS = {"fma": 2, "mma": 2 * 16 * 8 * 8 // WARP} | dict.fromkeys(
     ("add", "sub", "mul", "div", "max", "min", "ex2", "rcp", "sqrt"), 1
 )
@@ -62,15 +62,6 @@ def accesses(launched: Launched) -> dict[tuple[str, str], Accesses]:
             before.passes + _passes(group, words) * (space == "shared"),
         )
     return found
-
-
-def access_of(code: Instruction) -> tuple[str, str, int]:
-    """The space, the kind and the bytes of an access; of a copy, those of its source."""
-    if code.opcode[0] == "cp":
-        return code.opcode[-1], "read", int(code.operands[2])
-    n = next((int(part[1]) for part in code.opcode if part in ("v2", "v4")), 1)
-    name, *modifiers, kind = code.opcode
-    return take_space(modifiers), KINDS[name], n * size_of(kind)
 
 
 def words_per_bank(words: Collection[int]) -> int:

@@ -2,9 +2,10 @@
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -101,6 +102,15 @@ _EXTERNAL = re.compile(r"\.extern\s+\.func\s+(?:\([^)]*\)\s*)?([\w$]+)")
 _patching = threading.Lock()  # mock.patch.object on a module is not thread-safe
 
 
+def compile_to_link(compile_ir: Callable, parts: list[str], **options: Any) -> Any:
+    """Compile as Numba's compile_ir, so that code with lines links with CUDA C++.
+
+    That the versions of lines must be equal is then demanded as there.
+    """
+    flag = re.compile(r'(!{\s*i32) 2(, !"Debug Info Version")')
+    return compile_ir([flag.sub(r"\1 1\2", part) for part in parts], **options)
+
+
 @contextmanager
 def _device_functions_for(cc: tuple[int, int]) -> Iterator[None]:
     """Numba compiles the device functions that a kernel calls for `cc`, with their lines.
@@ -115,20 +125,13 @@ def _device_functions_for(cc: tuple[int, int]) -> Iterator[None]:
     def compile_with_lines(*arguments: Any, **options: Any) -> Any:
         return compiler.compile_cuda(*arguments, **options | {"lineinfo": True})
 
-    compile_ir = nvvm.compile_ir
-
-    def compile_to_link(parts: list[str], **options: Any) -> Any:
-        # That versions must be equal is demanded as in CUDA C++, or the two would not link.
-        as_there = r"\1 1\2"
-        flag = re.compile(r'(!{\s*i32) 2(, !"Debug Info Version")')
-        return compile_ir([flag.sub(as_there, part) for part in parts], **options)
-
+    to_link = partial(compile_to_link, nvvm.compile_ir)
     device = SimpleNamespace(compute_capability=cc)
     with (
         _patching,
         mock.patch.object(dispatcher, "get_current_device", return_value=device),
         mock.patch.object(dispatcher, "compile_cuda", compile_with_lines),
-        mock.patch.object(nvvm, "compile_ir", compile_to_link),
+        mock.patch.object(nvvm, "compile_ir", to_link),
     ):
         yield
 

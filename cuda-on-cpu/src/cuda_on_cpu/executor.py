@@ -45,7 +45,7 @@ class DeviceArray:
     def view(self, name: str = "") -> View:
         """The memory of this array."""
         start = self.content.ctypes.data - self.allocation.address
-        return View(self.allocation, start, self.nbytes, name)
+        return View(self.allocation, start, self.nbytes, name, self.dtype.itemsize)
 
     def copy_to_device(self, host: "np.ndarray | DeviceArray", stream: Any = None) -> None:
         if isinstance(host, DeviceArray):

@@ -50,6 +50,7 @@ FAULTS = (
     WRITES,  # as RACE and BLOCKS, of two writes
     WRITES_OF_BLOCKS,
 ) = range(12)
+OF_RACES = RACE, BLOCKS, WRITES, WRITES_OF_BLOCKS
 
 # The context: int64 each. Those up to TRACE are addresses of arrays. LATEST: of an int64 for each
 # instruction of the kernel, the address of the range that it accessed last. N_SAME: number of

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -75,7 +76,7 @@ class Module:
 
 def parse(ptx: str) -> Module:
     """The kernels and variables of a text of PTX. Raises UnknownPtx."""
-    files = {int(n): name for n, name in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', ptx, re.M)}
+    files = _file_names(ptx)
     ptx = re.sub(r"//.*|^\s*\.file\b.*|^\s*\.section\b[^{}]*\{[^{}]*\}", "", ptx, flags=re.M)
     module = Module({}, {}, {})
     end = 0
@@ -167,6 +168,13 @@ def _called(
     names |= dict(zip(function.parameters, filter(None, given), strict=True))
     yield from _with_calls(function, names, functions, kernel, [*callers, name])
     yield names["ret"]
+
+
+def _file_names(ptx: str) -> dict[int, str]:
+    """The files of the source by number: only their last part, if no other has the same."""
+    paths = {int(n): Path(p) for n, p in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', ptx, re.M)}
+    last = Counter(path.name for path in set(paths.values()))
+    return {n: str(path) if last[path.name] > 1 else path.name for n, path in paths.items()}
 
 
 def size_of(type_name: str) -> int:
@@ -263,7 +271,7 @@ def _read_body(text: str, kernel: Kernel, files: dict[int, str]) -> None:
     line = "PTX"
     for statement in filter(None, (" ".join(part.split()) for part in text.split(";"))):
         if match := _LINE.fullmatch(statement):
-            line = f"{Path(files[int(match[1])]).name}:{match[2]}"
+            line = f"{files[int(match[1])]}:{match[2]}"
         elif statement.endswith(":"):
             kernel.code.append(statement[:-1])
         elif match := _REGISTERS.fullmatch(statement):

@@ -15,13 +15,16 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from cuda_on_cpu import interleaving
 from cuda_on_cpu import memory_checks as checks
+from cuda_on_cpu.findings import Findings
 from cuda_on_cpu.interleaving import DIVERGED
 from cuda_on_cpu.machine_code import machine_code
 from cuda_on_cpu.parse import Instruction, Variable, parse
@@ -31,8 +34,9 @@ MAX_TRACE = 1 << 21  # accesses of a block that are recorded
 MOST_BLOCKS, MOST_IN_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)  # in x, y and z
 SHARED_BYTES = 48 << 10  # that a block may have unless the program asks for more
 MOST_SHARED = 227 << 10  # for which it may ask
-
-
+# Bytes of arrays that are copied before a launch, so that one with a race can be run again.
+MOST_COPIED = 1 << 16
+LONGEST = 16  # bytes of an access
 # Of a format and of its values, the addresses.
 PRINTER = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
 
@@ -64,7 +68,8 @@ class Allocation:
 
     @staticmethod
     def at(address: int, n_bytes: int, granule: int) -> "Allocation":
-        """Memory that nobody has written yet."""
+        """Memory that nobody has written yet. granule: may be a multiple of it, as of a record."""
+        granule &= -granule
         return Allocation(address, n_bytes, granule, _no_stamps(n_bytes, granule))
 
     def refine(self, granule: int) -> None:
@@ -78,13 +83,21 @@ class Allocation:
 class View:
     """A part of an allocation that a launch may access, such as an argument.
 
-    start: bytes after the allocation's. name: of the argument, for messages.
+    start: bytes after the allocation's. name: of the argument, for messages. itemsize: bytes of an
+    element, 0 if unknown.
     """
 
     allocation: Allocation
     start: int
     n_bytes: int
     name: str
+    itemsize: int = 0
+
+    def content(self) -> np.ndarray:
+        """Its bytes, uint8; not a copy."""
+        address = self.allocation.address + self.start
+        memory = {"data": (address, False), "shape": (self.n_bytes,), "typestr": "|u1"}
+        return np.asarray(SimpleNamespace(__array_interface__=memory | {"version": 3}))
 
     def wrote(self) -> None:
         """The host wrote all of it."""
@@ -169,9 +182,7 @@ class Executable:
         stamps = {n: _no_stamps(v.size, _granule(v)) for n, v in variables.items()}
         ranges = self._ranges(views, shared, variables, stamps)
         latest = np.full(len(self._kernel.code), ranges[-1].ctypes.data)
-        trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
-        checked = {checks.RANGES: ranges, checks.LATEST: latest, checks.TRACE: trace}
-        context = self._context(checked, views, traced)
+        context = self._context({checks.RANGES: ranges, checks.LATEST: latest}, views)
         executed = np.zeros(self._layout.n_pieces, np.int64)
         arrays = {
             interleaving.THREADS: threads,
@@ -192,23 +203,30 @@ class Executable:
         launch[interleaving.FRAME_BYTES] = self._layout.frame_bytes
         launch[interleaving.MASK] = self._layout.mask_at
         launch[interleaving.EXCHANGE] = self._layout.exchange_at
-        turns: Iterable[np.ndarray] = np.split(blocks, n_blocks) if traced else [blocks]
-        if any(
-            isinstance(c, Instruction) and c.opcode == ("bar", "grid") for c in self._kernel.code
-        ):
-            turns = self._turns(launch, context, blocks, [shared, *stamps.values()])
-        traces = []
-        with _printed(context):
-            for part in turns:
-                context[checks.TRACE_LENGTH] = 0
-                launch[[interleaving.BLOCKS, interleaving.N_BLOCKS]] = part.ctypes.data, len(part)
-                status = self._run_blocks(launch.ctypes.data)
-                for view in views:
-                    view.allocation.time = int(context[checks.TIME])
-                if status:
-                    raise KernelFault(self._explain(status, context, ranges, views, grid, block))
-                if traced:
-                    traces.append(trace[: context[checks.TRACE_LENGTH]].copy())
+        is_small = sum(view.n_bytes for view in views) <= MOST_COPIED
+        before = [view.content().copy() for view in views] if is_small else []
+        memory = [arrays[interleaving.STATES], arrays[interleaving.FRAMES], shared]
+        run = partial(self._run, launch, context, views, [*memory, *stamps.values()])
+        with _printed(context) as texts:
+            status, ran, traces = run(blocks, traced)
+            n_texts = len(texts)
+            if status:
+                numbers = [int.from_bytes(content, "little") for content in parameters]
+                values = dict(zip(self._kernel.parameters, numbers, strict=True))
+                for name, offset in self._layout.shared.items():
+                    values[name] = shared.ctypes.data + offset
+                findings = self._findings(grid, block, ranges[:-1], views, values)
+                if status == DIVERGED:
+                    raise KernelFault(findings.wait(context, arrays[interleaving.STATES]))
+                sentence = findings.access(context)
+                if context[checks.FAULT] in checks.OF_RACES:
+                    for view, content in zip(views, before, strict=False):
+                        view.content()[:] = content
+                    fault = context.copy()
+                    _, ran, traces = run(blocks, True, fault)
+                    del texts[n_texts:]
+                    sentence += findings.other_access(fault, context, ran, traces)
+                raise KernelFault(sentence)
         if n := context[checks.N_SAME]:
             code = self._kernel.code[context[checks.SAME_PLACE]]
             assert isinstance(code, Instruction)
@@ -222,7 +240,7 @@ class Executable:
         places = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
         for name, offset in self._layout.shared.items():
             places[name] = shared.ctypes.data + offset, variables[name].size
-        return Launched(self._kernel.code, times, blocks, traces, places)
+        return Launched(self._kernel.code, times, ran, traces, places)
 
     def _shared(self, shared_bytes: int) -> dict[str, Variable]:
         """The kernel's shared variables; the dynamic ones are all the same memory."""
@@ -260,28 +278,67 @@ class Executable:
                 f"and was given {expected}"
             )
 
+    def _run(
+        self,
+        launch: np.ndarray,
+        context: np.ndarray,
+        views: list[View],
+        memory: list[np.ndarray],
+        blocks: np.ndarray,
+        traced: bool,
+        fault: np.ndarray | None = None,
+    ) -> tuple[int, np.ndarray, list[np.ndarray]]:
+        """Run blocks up to the first fault. Returns the status; if traced, blocks and their traces.
+
+        launch: see `interleaving`. memory: see `_turns`. fault: a context; only accesses near its
+        fault are traced.
+        """
+        trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
+        context[checks.TRACE] = trace.ctypes.data
+        context[checks.TRACE_CAPACITY] = len(trace) if traced else 0
+        context[checks.TIME] += 1
+        context[checks.LAUNCH_TIME] = context[checks.TIME]
+        turns: Iterable[np.ndarray] = np.split(blocks, len(blocks)) if traced else [blocks]
+        if any(
+            isinstance(c, Instruction) and c.opcode == ("bar", "grid") for c in self._kernel.code
+        ):
+            turns = self._turns(launch, context, blocks, memory)
+        status, ran, traces = 0, [], []
+        for part in turns:
+            context[checks.TRACE_LENGTH] = 0
+            launch[[interleaving.BLOCKS, interleaving.N_BLOCKS]] = part.ctypes.data, len(part)
+            status = self._run_blocks(launch.ctypes.data)
+            for view in views:
+                view.allocation.time = int(context[checks.TIME])
+            found = trace[: context[checks.TRACE_LENGTH]]
+            if fault is not None:
+                found = found[abs(found[:, 2] - fault[checks.FAULT_ADDRESS]) < LONGEST]
+            if traced:
+                ran.append(part)
+                traces.append(found.copy())
+            if status:
+                break
+        return status, np.concatenate(ran or [blocks]), traces
+
     def _turns(
         self, launch: np.ndarray, context: np.ndarray, blocks: np.ndarray, memory: list[np.ndarray]
     ) -> Iterator[np.ndarray]:
         """Prepare a launch for each block in turn, again and again from wait to wait for the grid.
 
-        memory: of a block, and its stamps. Raises KernelFault if some blocks wait and others end.
+        memory: of a block: the states of its threads, then others. Raises KernelFault if some
+        blocks wait and others end.
         """
-        n_threads = int(launch[interleaving.N_THREADS])
-        states = np.zeros((len(blocks), n_threads), np.int64)
-        frames = np.empty((len(blocks), n_threads, self._layout.frame_bytes), np.uint8)
         contents = {block: [np.zeros_like(array) for array in memory] for block in blocks}
         waiting = [*blocks]
+        launch[interleaving.RESUMED] = 0
         while waiting:
             context[checks.LAUNCH_TIME] = context[checks.TIME] + 1
             for block in waiting:
-                launch[interleaving.STATES] = states[block].ctypes.data
-                launch[interleaving.FRAMES] = frames[block].ctypes.data
                 for array, content in zip(memory, contents[block], strict=True):
                     array[...] = content
                 yield np.array([block])
                 contents[block] = [array.copy() for array in memory]
-            waiting = [block for block in blocks if (states[block] != FINISHED).any()]
+            waiting = [block for block in blocks if (contents[block][0] != FINISHED).any()]
             if waiting and len(waiting) < len(blocks):
                 raise KernelFault(
                     f"{self._name}: blocks wait for others of the grid that have ended"
@@ -289,17 +346,14 @@ class Executable:
             launch[interleaving.RESUMED] = 1
             context[checks.SHARED_TIME] = checks.HOST_TIME  # each block has its own stamps
 
-    def _context(
-        self, arrays: dict[int, np.ndarray], views: list[View], traced: bool
-    ) -> np.ndarray:
+    def _context(self, arrays: dict[int, np.ndarray], views: list[View]) -> np.ndarray:
         """The context of a launch with these arrays, by field: see `memory_checks`."""
         context = _addresses(arrays, checks.N_CONTEXT)
         context[checks.N_RANGES] = len(arrays[checks.RANGES]) - 1
-        begins = 1 + max((view.allocation.time for view in views), default=checks.HOST_TIME)
-        context[checks.TIME] = context[checks.LAUNCH_TIME] = begins
+        times = (view.allocation.time for view in views)
+        context[checks.TIME] = max(times, default=checks.HOST_TIME)
         context[checks.FRAME_BYTES] = self._layout.frame_bytes
         context[checks.FRAME_LOCAL] = self._layout.local_start
-        context[checks.TRACE_CAPACITY] = len(arrays[checks.TRACE]) if traced else 0
         return context
 
     @property
@@ -331,47 +385,30 @@ class Executable:
         rows.append([0] * checks.N_RANGE)  # no array
         return np.array(rows, np.int64)
 
-    def _explain(
+    def _findings(
         self,
-        status: int,
-        context: np.ndarray,
-        ranges: np.ndarray,
-        views: list[View],
         grid: tuple[int, ...],
         block: tuple[int, ...],
-    ) -> str:
-        """The fault and its place, as a sentence."""
-        number = _place(int(context[checks.FAULT_BLOCK]), grid)
-        thread = _place(int(context[checks.FAULT_THREAD]), block)
-        who = f"block {number}, thread {thread}"
-        if status == DIVERGED:
-            return (
-                f"{self._name}: {who} waits for threads that wait at another barrier or exchange, "
-                "or that have ended without waiting"
-            )
-        code = self._kernel.code[context[checks.FAULT_PLACE]]
-        assert isinstance(code, Instruction)
-        address = int(context[checks.FAULT_ADDRESS])
-        names = [view.name for view in views] + list(self._layout.shared)
-        names += [name for name in self._tables for _ in range(2)]
-        where = "no array"
-        for row, name in zip(ranges[:-1], names, strict=True):
-            if row[checks.BEGIN] <= address < row[checks.END]:
-                where = f"{name}, byte {address - row[checks.BEGIN]}"
-        return (
-            f"{self._name} ({code.line}): {code} {checks.FAULTS[context[checks.FAULT]]}: {who}, "
-            f"address {address:#x} ({where})"
-        )
+        ranges: np.ndarray,
+        views: list[View],
+        values: dict[str, int],
+    ) -> Findings:
+        arrays = [(view.name, view.itemsize) for view in views]
+        in_order = sorted(self._layout.shared, key=lambda name: (len(name), name))
+        numbers = (in_order.index(name) + 1 for name in self._layout.shared)
+        arrays += [(f"shared array {number}", 0) for number in numbers]
+        arrays += [(name, 0) for name in self._tables for _ in range(2)]
+        return Findings(self._name, self._kernel.code, grid, block, ranges, arrays, values)
 
 
 @contextmanager
-def _printed(context: np.ndarray) -> Iterator[None]:
-    """Print what a kernel prints after it, as on a GPU."""
+def _printed(context: np.ndarray) -> Iterator[list[str]]:
+    """Gather the texts that a kernel prints, and print them after it, as on a GPU."""
     texts: list[str] = []
     printer = PRINTER(lambda form, values: texts.append(_formatted(form, values)))
     context[checks.PRINT] = ctypes.cast(printer, ctypes.c_void_p).value
     try:
-        yield
+        yield texts
     finally:
         if texts:
             print(*texts, sep="", end="", flush=True)
@@ -438,8 +475,3 @@ def aligned(n_bytes: int) -> np.ndarray:
     found = np.empty(n_bytes + ALIGNMENT, np.uint8)
     start = -found.ctypes.data % ALIGNMENT
     return found[start : start + n_bytes]
-
-
-def _place(number: int, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Coordinates x, y, z of a number in a grid or block."""
-    return number % shape[0], number // shape[0] % shape[1], number // shape[0] // shape[1]

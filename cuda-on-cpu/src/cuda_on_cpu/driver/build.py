@@ -5,9 +5,10 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
-from cuda_on_cpu.compile import missing_library
+from cuda_on_cpu.compile import missing_library, missing_toolkit
 
 SOURCE = Path(__file__).parent / "source"
 OPTIONS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1"]
@@ -60,3 +61,17 @@ def environment() -> dict[str, str]:
         # For caches of compiled kernels that are named by Numba's settings.
         "NUMBA_CUDA_ON_CPU": "1",
     }
+
+
+def start(arguments: list[str]) -> None:
+    """Replace this process by Python with these arguments, on the fake driver.
+
+    Where there is none, ends the process with status 2 and a sentence.
+    """
+    reason = missing_toolkit() or missing()
+    if arguments == sys.orig_argv[1:] and sys.flags.ignore_environment:
+        reason = "it needs the environment, which Python's options -E and -I ignore; leave them out"
+    if reason:
+        print(f"error: there is no fake driver: {reason}", file=sys.stderr)
+        sys.exit(2)
+    os.execve(sys.executable, [sys.executable, *arguments], environment())

@@ -43,17 +43,21 @@ class Memory:
         else:
             self._writes[start].append((address, n_bytes))
 
-    def views(self, parameters: list[bytes], constants: set[int], least: int) -> list[View]:
+    def views(
+        self, parameters: list[bytes], names: dict[int, str], constants: set[int], least: int
+    ) -> list[View]:
         """The memory that a launch may touch: the arrays that its parameters point to.
 
         Of another pointer, within a parameter or a constant of the kernel's code, it is the whole
-        allocation. least: bytes of the kernel's smallest access.
+        allocation. names: of arrays, by the number of the parameter that has the address. least:
+        bytes of the kernel's smallest access.
         """
         found: list[View] = []
 
-        def add(start: int, offset: int, n_bytes: int, itemsize: int) -> None:
+        def add(place: int, start: int, offset: int, n_bytes: int, itemsize: int) -> None:
             allocation = self._allocation(start, itemsize if itemsize in ITEM_SIZES else least)
-            found.append(View(allocation, offset, n_bytes, f"array {len(found)}"))
+            name = names.get(place, f"array {len(found)}")
+            found.append(View(allocation, offset, n_bytes, name, itemsize))
 
         numbers = [int.from_bytes(content, "little", signed=True) for content in parameters]
         for place, content in enumerate(parameters):
@@ -64,11 +68,11 @@ class Memory:
                 offset = address - start
                 first, last, itemsize = _extent(numbers, place)
                 if offset + first >= 0 and offset + last <= self._bytes[start]:
-                    add(start, offset + first, last - first, itemsize)
+                    add(place, start, offset + first, last - first, itemsize)
                 else:
-                    add(start, 0, self._bytes[start], 0)
+                    add(place, start, 0, self._bytes[start], 0)
         for start in filter(None, map(self._start_of, sorted(constants))):
-            add(start, 0, self._bytes[start], 0)
+            add(-1, start, 0, self._bytes[start], 0)
         return found
 
     def _start_of(self, address: int) -> int | None:
@@ -132,10 +136,11 @@ def launch(
     grid: tuple[int, ...],
     block: tuple[int, ...],
     parameters: list[bytes],
+    names: dict[int, str],
     shared_bytes: int,
 ) -> None:
-    """Run a kernel on the GPU's memory. Raises KernelFault."""
-    views = memory.views(parameters, *_accesses(ptx, name))
+    """Run a kernel on the GPU's memory. names: see `Memory.views`. Raises KernelFault."""
+    views = memory.views(parameters, names, *_accesses(ptx, name))
     _program(ptx).kernel(name).launch(
         grid,
         block,

@@ -6,7 +6,9 @@ This folder is on the path of programs that run on the fake driver.
 import atexit
 import ctypes
 import functools
+import importlib.util
 import itertools
+import linecache
 import os
 import sys
 import traceback
@@ -41,6 +43,53 @@ def install() -> None:
     ):
         register(function)
         atexit.register(register, None)  # streams may be destroyed after Python has ended
+    sys.meta_path.insert(0, _Finder())
+
+
+COMPILER = "numba.cuda.compiler"  # the module
+ADDRESS = 4  # of an array's parameters
+_arrays: dict[str, dict[int, str]] = {}  # of kernels: names of arguments by their parameters
+
+
+class _Finder:
+    """Has numba-cuda compile with the lines of the source: it finds COMPILER, and changes it."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != COMPILER:
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def execute_and_change(module: Any) -> None:
+            execute(module)
+            from numba.cuda.cudadrv import nvvm
+
+            from cuda_on_cpu.compile import compile_to_link
+
+            nvvm.compile_ir = functools.partial(compile_to_link, nvvm.compile_ir)
+            module.compile_cuda = functools.partial(_compile, module.compile_cuda)
+
+        spec.loader.exec_module = execute_and_change
+        return spec
+
+
+def _compile(
+    compile_cuda: Any, function: Any, result: Any, types: Any, debug: Any = False, **options: Any
+) -> Any:
+    """Compile with lines, which debug has anyway, and note the names of a kernel's arguments.
+
+    Without a source, of which numba-cuda would warn, only the kernel's own options decide.
+    """
+    if not debug and linecache.getlines(function.__code__.co_filename):
+        options["lineinfo"] = True
+    compiled = compile_cuda(function, result, types, debug=debug, **options)
+    names = _arrays[compiled.fndesc.llvm_func_name] = {}
+    first = 0
+    for name, kind in zip(function.__code__.co_varnames, types, strict=False):
+        names[first + ADDRESS] = name
+        first += len(compiled.target_context.get_arg_packer([kind]).argument_types)
+    return compiled
 
 
 @functools.cache
@@ -73,6 +122,11 @@ def _listen(happened: int, address: int, n_bytes: int) -> None:
     _happened.append((happened, address, n_bytes))
 
 
+def report(sentence: str) -> None:
+    """Say why a launch failed. `cuda_on_cpu.pytest_plugin` puts its own function here."""
+    print(f"fake driver: a kernel failed: {sentence}", file=sys.stderr)
+
+
 @Launcher
 def _launch(
     image: Any,
@@ -97,11 +151,12 @@ def _launch(
         _happened.clear()
         ends = [0, *itertools.accumulate(sizes[:n_parameters])]
         parameters = [bytes(values[start:end]) for start, end in itertools.pairwise(ends)]
-        shapes = tuple(grid[:3]), tuple(block[:3])
-        memory.launch(image.decode(), name.decode(), *shapes, parameters, shared_bytes)
+        kernel, shapes = name.decode(), (tuple(grid[:3]), tuple(block[:3]))
+        names = _arrays.get(kernel, {})
+        memory.launch(image.decode(), kernel, *shapes, parameters, names, shared_bytes)
     except Exception as error:  # ctypes would print it and go on
         if type(error).__name__ != "KernelFault":
             traceback.print_exc()
-        print(f"fake driver: a kernel failed: {error}", file=sys.stderr)
+        report(str(error))
         return LAUNCH_FAILED
     return 0

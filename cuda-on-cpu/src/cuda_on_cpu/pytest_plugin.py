@@ -1,0 +1,45 @@
+"""Plugin of pytest: tests run on the fake driver, and a launch that fails fails its test.
+
+pytest -p cuda_on_cpu
+"""
+
+import ctypes
+import os
+import sys
+from collections.abc import Generator
+
+import pytest
+
+from cuda_on_cpu.driver import build
+
+FAKE_DRIVER = "fake_cuda_driver"  # the module that Python imports as it starts on the fake driver
+_findings: list[str] = []  # of launches since the last look
+
+
+def pytest_addoption() -> None:
+    """Start Python anew on the fake driver. Pytest calls this before it captures output."""
+    if FAKE_DRIVER not in sys.modules:
+        build.start(sys.orig_argv[1:])
+    sys.modules[FAKE_DRIVER].report = _findings.append  # type: ignore[attr-defined]
+
+
+def _fail_if_found() -> None:
+    """Run all that waits on streams. Fail if a launch failed, and make the GPU usable again."""
+    driver = ctypes.CDLL(os.environ["CUDA_ON_CPU_LIBRARY"])
+    driver.finish_all()
+    if _findings:
+        sentences = "\n".join(_findings)
+        _findings.clear()
+        driver.fake_recover()
+        pytest.fail(sentences, pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    try:
+        return (yield)
+    finally:
+        _fail_if_found()
+
+
+pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
