@@ -65,13 +65,17 @@ class _Finder:
             execute(module)
             from numba.cuda.cudadrv import nvvm
 
-            from cuda_on_cpu.compile import compile_to_link
-
-            nvvm.compile_ir = functools.partial(compile_to_link, nvvm.compile_ir)
+            nvvm.compile_ir = functools.partial(_compile_ir, nvvm.compile_ir)
             module.compile_cuda = functools.partial(_compile, module.compile_cuda)
 
         spec.loader.exec_module = execute_and_change
         return spec
+
+
+def _compile_ir(compile_ir: Any, parts: list[str], **options: Any) -> Any:
+    from cuda_on_cpu.compile import compile_to_link  # which imports what is being imported here
+
+    return compile_to_link(compile_ir, parts, **options)
 
 
 def _compile(
