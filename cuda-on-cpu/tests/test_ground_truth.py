@@ -1,11 +1,12 @@
 """Kernels with a planted fault, and right ones that look alike: all are told apart."""
 
+import re
 import textwrap
 
 import numpy as np
 import pytest
 from numba import cuda
-from programs import needs_toolkit
+from programs import needs_driver, needs_toolkit, run_on_driver
 
 from cuda_on_cpu import Executor, KernelFault, device_array
 
@@ -114,3 +115,22 @@ def test_planted_fault_is_found_in_any_order_and_none_in_its_twin(fault, faulty,
             else:
                 with pytest.raises(KernelFault, match=rf"^kernel \(planted.py:\d\): .*({fault})"):
                     executor.launch(*launch)
+
+
+# Modules of numba-cuda's tests for its documentation, all but `random`, which takes a minute.
+EXAMPLES = """
+import sys, unittest
+from unittest.mock import MagicMock
+for name in ("matcher", "options", "parser", "finput"):  # these examples do not use the package
+    sys.modules["filecheck"] = sys.modules["filecheck." + name] = MagicMock()
+names = "cg cpointer cpu_gpu_compat globals laplace matmul montecarlo reduction sessionize ufunc"
+modules = ["numba.cuda.tests.doc_examples.test_" + name for name in [*names.split(), "vecadd"]]
+unittest.main(module=None, argv=["examples", *modules])
+"""
+
+
+@needs_driver
+def test_examples_of_numba_cudas_documentation_run():
+    done = run_on_driver("-c", EXAMPLES)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^Ran 1\d tests in .*\n\nOK$", done.stderr, re.MULTILINE), done.stderr

@@ -404,8 +404,10 @@ def test_blocks_wait_for_the_whole_grid(order):
     for _ in range(2):
         launch()
     assert accesses(launch(traced=True))["global", "write"].threads == 3 * 2 * 32
+    with pytest.raises(AssertionError):  # thread 9 has ended and written nothing
+        launch(9)
     for arguments, says in (
-        ((9,), "that have ended without waiting"),
+        ((8,), "that have ended without waiting"),  # the first of its block
         ((-2,), "blocks wait for others of the grid that have ended"),
         ((99, 1), "uninitialised"),
         ((99, -1, True), "races with another block"),

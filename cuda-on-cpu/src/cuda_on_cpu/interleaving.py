@@ -171,6 +171,10 @@ def stuck_thread(launch):
         if waits_for_warp(launch, thread) or (place and state != place):
             return thread
         place = state
+        if state >= GRID_WAIT:  # thread 0 arrives for its block; others may have ended
+            if get(states, 0) == FINISHED:
+                return thread
+            continue
         for other in range(first, min(first + WARP, n)):
             if get(states, other) == FINISHED:
                 return thread
