@@ -16,6 +16,7 @@ from cuda_on_cpu import (
     SameValueWarning,
     accesses,
     device_array,
+    memory_checks,
     to_device,
 )
 from cuda_on_cpu.parse import _file_names
@@ -414,6 +415,23 @@ def test_blocks_wait_for_the_whole_grid(order):
     ):
         with pytest.raises(KernelFault, match=says):
             launch(*arguments)
+
+
+def spin(out, x):
+    i = cuda.grid(1)
+    for _ in range(900):
+        x[i] += 1
+    cuda.syncthreads()
+    for _ in range(900):
+        x[i] += 1
+    while i == 3 and cuda.atomic.add(out, 0, 0) == 0:
+        x[i] += 1
+
+
+def test_loop_without_end_is_stopped_and_long_ones_are_not(monkeypatch):
+    monkeypatch.setattr(memory_checks, "MOST_STEPS", 1000)
+    with pytest.raises(KernelFault, match=r"is in a loop without end: .*, thread \(3, 0, 0\)$"):
+        run(spin, TWO, [to_device(np.zeros(1, np.float32)), ones(32)])
 
 
 def count(out):

@@ -32,14 +32,16 @@ class Findings:
     values: dict[str, int]
 
     def access(self, context: np.ndarray) -> str:
-        """The fault of an access, as a sentence."""
+        """The fault of an access or of a loop, as a sentence."""
         place, block, thread, address = map(int, context[PLACE])
-        code = self._code(place)
-        return (
-            f"{self.kernel} ({code.line}): {code} {checks.FAULTS[context[checks.FAULT]]}: "
-            f"block {coordinates(block, self.grid)}, thread {coordinates(thread, self.block)}, "
-            f"address {address:#x} ({self._array_at(address, code)})"
+        code, fault = self._code(place), context[checks.FAULT]
+        sentence = (
+            f"{self.kernel} ({code.line}): {code} {checks.FAULTS[fault]}: "
+            f"block {coordinates(block, self.grid)}, thread {coordinates(thread, self.block)}"
         )
+        if fault == checks.ENDLESS:
+            return sentence
+        return f"{sentence}, address {address:#x} ({self._array_at(address, code)})"
 
     def other_access(
         self, fault: np.ndarray, context: np.ndarray, blocks: np.ndarray, traces: list[np.ndarray]

@@ -24,6 +24,7 @@ RACES = (
     "races with another thread of the block: no barrier is between them",
     "races with another block: both access the same memory, and one of them writes",
 )
+MOST_STEPS = 1 << 29  # of the loops of a thread until it waits or ends
 FAULTS = (
     "",
     "is outside of every array",
@@ -35,6 +36,7 @@ FAULTS = (
     "is one more asynchronous copy under way than a thread can have here",
     "ends a thread whose asynchronous copy is under way",
     *RACES,
+    f"is in a loop without end: it has run {MOST_STEPS:,} times",
 )
 (
     NO_FAULT,
@@ -49,7 +51,8 @@ FAULTS = (
     UNDER_WAY,
     WRITES,  # as RACE and BLOCKS, of two writes
     WRITES_OF_BLOCKS,
-) = range(12)
+    ENDLESS,
+) = range(13)
 OF_RACES = RACE, BLOCKS, WRITES, WRITES_OF_BLOCKS
 
 # The context: int64 each. Those up to TRACE are addresses of arrays. LATEST: of an int64 for each

@@ -189,6 +189,8 @@ class _Translator:
         for register in self._registers.values():  # to LLVM, no value is any value
             self._b.store(ir.Constant(register.type.pointee, None), register)
         self._carry = self._b.alloca(BOOL)
+        self._steps = self._b.alloca(I64)
+        self._b.store(I64(0), self._steps)
         start = self._function.append_basic_block("start")
         self._failed = self._function.append_basic_block("failed")
         self._resumed = self._b.switch(self._resume, start)
@@ -203,6 +205,7 @@ class _Translator:
                 self._branch_to(self._labels[code])
                 self._begin_piece(self._labels[code])
                 self._pieces.append(None)
+                self._end_if_endless(place)
                 continue
             self._place = place
             try:
@@ -238,6 +241,22 @@ class _Translator:
         counter = self._pointer(self._b.add(self._executed, I64(8 * self._n_pieces)), I64)
         self._b.store(self._b.add(self._b.load(counter, typ=I64), I64(1)), counter)
         self._n_pieces += 1
+
+    def _end_if_endless(self, label: int) -> None:
+        """End the thread with a fault if it has passed labels too often. label: this one's place."""
+        b, code = self._b, self._kernel.code
+        steps = b.add(b.load(self._steps, typ=I64), I64(1))
+        b.store(steps, self._steps)
+        endless, goes_on = (self._function.append_basic_block() for _ in range(2))
+        b.cbranch(b.icmp_signed(">", steps, I64(checks.MOST_STEPS)), endless, goes_on)
+        b.position_at_end(endless)
+        place = next(
+            (k for k in range(label, len(code)) if isinstance(code[k], Instruction)), label - 1
+        )
+        for field, value in ((checks.FAULT, checks.ENDLESS), (checks.FAULT_PLACE, place)):
+            b.store(I64(value), self._pointer(b.add(self._context, I64(8 * field)), I64))
+        b.branch(self._failed)
+        b.position_at_end(goes_on)
 
     def _branch_to(self, block: ir.Block | None) -> None:
         """End the block, if it has no end yet: go to another, or finish."""
