@@ -243,7 +243,7 @@ class _Translator:
         self._n_pieces += 1
 
     def _end_if_endless(self, label: int) -> None:
-        """End the thread with a fault if it has passed labels too often. label: this one's place."""
+        """End the thread with a fault if it passed labels too often. label: place of this one."""
         b, code = self._b, self._kernel.code
         steps = b.add(b.load(self._steps, typ=I64), I64(1))
         b.store(steps, self._steps)
