@@ -59,7 +59,8 @@ def compiled_source(path: Path) -> Path | None:
     """The path below SOURCES of a source file that `state_of_sources` counts; None for others."""
     with suppress(ValueError):
         found = path.resolve().relative_to(SOURCES)
-        if any(fnmatch(found.parts[0], package) for package in COMPILED):
+        is_counted = any(fnmatch(found.parts[0], package) for package in COMPILED)
+        if is_counted and found.suffix == ".py" and path.is_file():  # code that was typed is not
             return found
     return None
 

@@ -4,6 +4,7 @@ Compiling takes each process some seconds. `compiled_cache` says where the code 
 it always belongs to the present sources.
 """
 
+import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ import numba
 from filelock import FileLock, Timeout
 from numba.core.caching import FunctionCache, _CacheLocator
 
-from deepbig_runtime.compiled_cache import FOLDER, compiled_source
+from deepbig_runtime.compiled_cache import FOLDER, SOURCES, compiled_source, state_of_sources
 
 ROUNDING = {"fastmath": False, "error_model": "python"}  # Numba's defaults
 LOCK_SECONDS = 10  # to wait for another process that saves
@@ -38,8 +39,8 @@ class _Locator(_CacheLocator):
         assert FOLDER is not None  # else `keep` makes no cache
         return str(FOLDER / ".".join(self._source.parent.parts))
 
-    def get_source_stamp(self) -> int:
-        return 0
+    def get_source_stamp(self) -> str:
+        return hashlib.sha256((SOURCES / self._source).read_bytes()).hexdigest()
 
     def get_disambiguator(self) -> str:
         return str(self._line)
@@ -69,6 +70,8 @@ class Kept:
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        if FOLDER is None or state_of_sources() != FOLDER.name:
+            return  # a source was edited since this process began
         with suppress(Exception), self._lock():
             super().save_overload(sig, data)  # type: ignore[misc]
 

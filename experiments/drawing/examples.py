@@ -101,7 +101,7 @@ def load_convolutional(path: Path) -> ConvNetwork:
     Raises files.FileFault if one of them is missing or damaged, Problem if they do not belong
     together or the net is none of this kind.
     """
-    if path.suffix == net_files.SUFFIX:
+    if net_files.is_net_file(path):
         net = net_files.read(path).network
     else:
         net = runs.load_weights(path, store.read_run(path))["chosen"]

@@ -215,12 +215,13 @@ def joined(records: Mapping[Path, Sequence[StudyRow]]) -> dict[str, list[StudyRo
 
     A net has the same bits on each of them.
     """
-    names = [(name, one.name) for name, factor in factors().items() for one in factor.settings]
+    settings = ((name, one.name) for name, factor in factors().items() for one in factor.settings)
+    places = {setting: place for place, setting in enumerate(settings)}
     studies: dict[str, list[StudyRow]] = {}
     for path, rows in records.items():
         studies.setdefault(path.stem, []).extend(rows)
     for rows in studies.values():
-        rows.sort(key=lambda row: names.index((row.factor, row.setting)))
+        rows.sort(key=lambda row: places.get((row.factor, row.setting), len(places)))
     return studies
 
 

@@ -39,7 +39,7 @@ def load(path: Path) -> NetFile:
             f"{path} is of an older version of this program; write the net of its run anew with "
             f"'python -m experiments.export --net RUN.h5', as RUN{net_files.SUFFIX}"
         )
-    if path.suffix == net_files.SUFFIX or net_files.PART.fullmatch(path.name):
+    if net_files.is_net_file(path):
         found = net_files.read(path)
     else:
         run = store.read_run(path)

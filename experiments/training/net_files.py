@@ -68,6 +68,11 @@ class _Entry(Struct, forbid_unknown_fields=True):
     test_errors: Count | None = None
 
 
+def is_net_file(path: Path) -> bool:
+    """Whether a path is, by its name, a net file or a part of one."""
+    return path.suffix == SUFFIX or PART.fullmatch(path.name) is not None
+
+
 def halved(network: AnyNetwork) -> AnyNetwork:
     """The net with all weights rounded to float16, as float32.
 
@@ -100,13 +105,17 @@ def write(path: Path, found: NetFile, half: bool, in_parts: bool = False) -> lis
     content = _with_digits(content, NO_DIGITS, digits)
     if not in_parts or len(content) <= PART_BYTES:
         files.replace(path, content)
-        return [path]
-    step = PART_BYTES - len(digits)
-    starts = range(0, len(content), step)
-    parts = _part_paths(path, len(starts))
-    for part, start in zip(parts, starts, strict=True):
-        files.replace(part, digits.encode() + content[start : start + step])
-    return parts
+        written = [path]
+    else:
+        step = PART_BYTES - len(digits)
+        starts = range(0, len(content), step)
+        written = _part_paths(path, len(starts))
+        for part, start in zip(written, starts, strict=True):
+            files.replace(part, digits.encode() + content[start : start + step])
+    for part in path.parent.iterdir():  # of an earlier export
+        if (name := PART.fullmatch(part.name)) and name[1] == path.name and part not in written:
+            part.unlink()
+    return written
 
 
 def _part_paths(path: Path, n: int) -> list[Path]:

@@ -5,6 +5,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -166,28 +167,40 @@ def test_no_other_folder_of_numbas_is_taken(folder, monkeypatch):
     assert "NullCache" in type(jit.njit(increment)._cache).__name__
 
 
-def test_code_is_found_by_sources_in_another_place_and_of_another_time(sources, tmp_path):
-    program = (
-        "from mlp_gpu import activation\n"
-        "from deepbig_runtime.jit import njit\n"
-        "function = njit(activation.scaled_tanh)\n"
-        "function(0.5)\n"
-        "print(sum(function.stats.cache_hits.values()))"
-    )
-    other = tmp_path / "elsewhere"
+PROGRAM = """
+from deepbig_runtime import jit, compiled_cache
+{before}
+from deform_gpu import parts
+function = jit.njit(parts.double)
+print(function(0.5), sum(function.stats.cache_hits.values()))
+"""
+
+
+def results_of(folder, cache, before=""):
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": ""}
+    program = [sys.executable, "-c", PROGRAM.format(before=before)]
+    done = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True)
+    return done.stdout.split()
+
+
+def test_code_is_found_by_sources_in_another_place_and_never_after_an_edit(sources, tmp_path):
+    path = sources / "deform_gpu" / "parts.py"
+    path.write_text("def double(x):\n    return x * 2\n")
+    other, cache = tmp_path / "elsewhere", tmp_path / "cache"
     shutil.copytree(sources, other, copy_function=shutil.copy)  # whose files are newer
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": ""}
-    printed = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for folder in (sources, other)
-    ]
-    assert printed == ["0\n", "1\n"]
+    # The file is edited while the first process runs, and restored.
+    edit = f"path = {str(path)!r}; open(path, 'w').write('def double(x):\\n    return x * 3\\n')"
+    assert results_of(sources, cache, edit) == ["1.5", "0"]
+    path.write_text((other / "deform_gpu" / "parts.py").read_text())
+    assert results_of(sources, cache) == ["1.0", "0"]
+    assert results_of(other, cache) == ["1.0", "1"]
+    assert results_of(sources, cache, edit) == ["1.5", "0"]
+
+
+def test_code_that_was_typed_has_no_place_among_the_sources(monkeypatch):
+    monkeypatch.chdir(REPOSITORY / "mlp_gpu")
+    assert compiled_cache.compiled_source(Path("<string>")) is None
+    assert compiled_cache.compiled_source(Path("cpu.py")) == Path("mlp_gpu/cpu.py")
 
 
 def test_options_are_numbas(folder):

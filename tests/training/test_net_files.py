@@ -69,6 +69,9 @@ def test_net_in_parts_is_read_by_the_name_of_any_and_a_missing_or_foreign_one_is
         assert again.described == found.described
         for W, V in zip(again.network.weights, found.network.weights, strict=True):
             np.testing.assert_array_equal(W, V.astype(np.float16))
+    (tmp_path / "a.safetensors.1of2").write_bytes(b"of an earlier export")
+    net_files.write(tmp_path / "a.safetensors", found, True, in_parts=True)
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in (whole, *parts)}
     second = parts[1].read_bytes()
     parts[1].write_bytes(b"-" + second[1:])
     with pytest.raises(files.FileFault, match=f"{parts[1].name} is not a part of the same net as"):
