@@ -62,7 +62,7 @@ kernel[1, 28](out, 1)
     ),
     "records": (
         """
-record = np.dtype([("a", np.int32), ("b", np.float32), ("c", np.int16)])
+record = np.dtype([("a", np.int32), ("b", np.float32)])
 
 @cuda.jit(lineinfo=True)
 def kernel(rows, row, out, n):
@@ -70,12 +70,12 @@ def kernel(rows, row, out, n):
     if i < 16:
         rows[i].a = row.a + i
     else:
-        rows[i - n].c = -i
+        rows[i - n].b = -i
     out[i] = row.b
 
-rows, row = np.zeros(16, record), np.array([(5, 2.5, 1)], record)[0]
+rows, row = np.zeros(16, record), np.array([(5, 2.5)], record)[0]
 kernel[1, 32](rows, row, out, 16)
-print((rows["a"] == 5 + x[:16]).all() and (rows["c"] == -x[16:]).all())
+print((rows["a"] == 5 + x[:16]).all() and (rows["b"] == -x[16:]).all())
 kernel[1, 32](rows, row, out, 15)
 """,
         "is outside of every array",

@@ -105,7 +105,7 @@ _patching = threading.Lock()  # mock.patch.object on a module is not thread-safe
 def compile_to_link(compile_ir: Callable, parts: list[str], **options: Any) -> Any:
     """Compile as Numba's compile_ir, so that code with lines links with CUDA C++.
 
-    That the versions of lines must be equal is then demanded as there.
+    Different versions of debug information become an error, as in the CUDA C++ code.
     """
     flag = re.compile(r'(!{\s*i32) 2(, !"Debug Info Version")')
     return compile_ir([flag.sub(r"\1 1\2", part) for part in parts], **options)

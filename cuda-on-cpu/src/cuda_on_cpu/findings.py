@@ -15,7 +15,7 @@ PLACE = [checks.FAULT_PLACE, checks.FAULT_BLOCK, checks.FAULT_THREAD, checks.FAU
 
 @dataclass(frozen=True)
 class Findings:
-    """A launch whose faults are told.
+    """Formats the faults of one launch.
 
     kernel: its name. code: its instructions, and labels as strings. grid, block: blocks, and
     threads, in x, y and z. ranges: see `memory_checks`, without the last. arrays: of each range the
@@ -52,11 +52,12 @@ class Findings:
         of each of `blocks` that ran. Returns "" if the second run has not the same fault, or if an
         asynchronous copy made the access: that has no trace.
         """
-        if (fault[PLACE] != context[PLACE]).any():
+        own = self._code(int(fault[checks.FAULT_PLACE]))
+        if (fault[PLACE] != context[PLACE]).any() or own.opcode[0] == "cp":
             return ""
-        place, own_block, own_thread, address = map(int, fault[PLACE])
+        _, own_block, own_thread, address = map(int, fault[PLACE])
         is_of_blocks = fault[checks.FAULT] in (checks.BLOCKS, checks.WRITES_OF_BLOCKS)
-        _, own_kind, own_size = access_of(self._code(place))
+        _, own_kind, own_size = access_of(own)
         for block, trace in reversed(list(zip(blocks.tolist(), traces, strict=False))):
             if (block == own_block) == is_of_blocks:
                 continue
@@ -101,7 +102,9 @@ class Findings:
 
         That is the nearest, of the arrays from whose addresses the instruction's is computed.
         """
-        space, meant, distances = take_space(list(code.opcode)), self._origins(code), {}
+        # A copy has two addresses, in two spaces.
+        space = "generic" if code.opcode[0] == "cp" else take_space(list(code.opcode))
+        meant, distances = self._origins(code), {}
         for (begin, end, number, *_), (name, itemsize) in zip(
             self.ranges.tolist(), self.arrays, strict=True
         ):

@@ -160,7 +160,7 @@ def release(launch):
 
 @numba.njit
 def stuck_thread(launch):
-    """A thread that waits for one that will not come; -1 if all that have not ended wait alike."""
+    """A thread of a deadlock; -1 if all threads that have not ended wait at the same barrier."""
     states, n, place = get(launch, STATES), get(launch, N_THREADS), 0
     for t in range(n):
         thread = get(get(launch, THREADS), t)

@@ -16,9 +16,13 @@ FAKE_DRIVER = "fake_cuda_driver"  # the module that Python imports as it starts 
 _findings: list[str] = []  # of launches since the last look
 
 
-def pytest_addoption() -> None:
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
     """Start Python anew on the fake driver. Pytest calls this before it captures output."""
     if FAKE_DRIVER not in sys.modules:
+        if pluginmanager.hasplugin("capturemanager"):
+            raise pytest.UsageError(
+                "a conftest.py is too late for cuda_on_cpu: name it by -p cuda_on_cpu or in addopts"
+            )
         build.start(sys.orig_argv[1:])
     sys.modules[FAKE_DRIVER].report = _findings.append  # type: ignore[attr-defined]
 
@@ -37,9 +41,14 @@ def _fail_if_found() -> None:
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_setup() -> Generator[None, object, object]:
     try:
-        return (yield)
-    finally:
+        result = yield
+    except (KeyboardInterrupt, pytest.exit.Exception):
+        raise
+    except BaseException:
         _fail_if_found()
+        raise
+    _fail_if_found()
+    return result
 
 
 pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup

@@ -37,7 +37,7 @@ MOST_SHARED = 227 << 10  # for which it may ask
 # Bytes of arrays that are copied before a launch, so that one with a race can be run again.
 MOST_COPIED = 1 << 16
 LONGEST = 16  # bytes of an access
-# Of a format and of its values, the addresses.
+# Arguments: the addresses of the format string and of its values.
 PRINTER = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -68,7 +68,7 @@ class Allocation:
 
     @staticmethod
     def at(address: int, n_bytes: int, granule: int) -> "Allocation":
-        """Memory that nobody has written yet. granule: may be a multiple of it, as of a record."""
+        """Uninitialised memory. granule: item size; its largest power-of-two divisor is used."""
         granule &= -granule
         return Allocation(address, n_bytes, granule, _no_stamps(n_bytes, granule))
 
@@ -222,7 +222,7 @@ class Executable:
                 if context[checks.FAULT] in checks.OF_RACES:
                     for view, content in zip(views, before, strict=False):
                         view.content()[:] = content
-                    fault = context.copy()
+                    fault, context[checks.FAULT_PLACE] = context.copy(), -1
                     _, ran, traces = run(blocks, True, fault)
                     del texts[n_texts:]
                     sentence += findings.other_access(fault, context, ran, traces)

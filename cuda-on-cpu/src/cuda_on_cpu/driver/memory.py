@@ -11,6 +11,7 @@ from pathlib import Path
 from cuda_on_cpu.parse import Instruction, size_of
 from cuda_on_cpu.run import MOST_SHARED, Allocation, Program, View
 
+ANY_NUMBER = -1  # of dimensions, where the compiler has not told it
 ITEM_SIZES = 1, 2, 4, 8  # of arrays whose items threads write whole
 ORDER, SEEDS = "random", itertools.count(int(os.environ.get("CUDA_ON_CPU_SEED", "0")))
 
@@ -44,19 +45,25 @@ class Memory:
             self._writes[start].append((address, n_bytes))
 
     def views(
-        self, parameters: list[bytes], names: dict[int, str], constants: set[int], least: int
+        self,
+        parameters: list[bytes],
+        arguments: dict[int, tuple[str, int | None, bool]],
+        constants: set[int],
+        least: int,
     ) -> list[View]:
         """The memory that a launch may touch: the arrays that its parameters point to.
 
-        Of another pointer, within a parameter or a constant of the kernel's code, it is the whole
-        allocation. names: of arrays, by the number of the parameter that has the address. least:
-        bytes of the kernel's smallest access.
+        For any other pointer, inside a parameter or a constant of the kernel's code, the view is
+        the whole allocation. arguments: see `fake_cuda_driver`. least: bytes of the kernel's
+        smallest access.
         """
         found: list[View] = []
 
         def add(place: int, start: int, offset: int, n_bytes: int, itemsize: int) -> None:
-            allocation = self._allocation(start, itemsize if itemsize in ITEM_SIZES else least)
-            name = names.get(place, f"array {len(found)}")
+            usual = f"array {len(found)}", None, True
+            name, _, is_whole = arguments.get(place, usual)
+            is_whole = is_whole and itemsize in ITEM_SIZES
+            allocation = self._allocation(start, itemsize if is_whole else least)
             found.append(View(allocation, offset, n_bytes, name, itemsize))
 
         numbers = [int.from_bytes(content, "little", signed=True) for content in parameters]
@@ -66,7 +73,8 @@ class Memory:
                 if start is None:
                     continue
                 offset = address - start
-                first, last, itemsize = _extent(numbers, place)
+                n_dimensions = arguments[place][1] if place in arguments else ANY_NUMBER
+                first, last, itemsize = _extent(numbers, place, n_dimensions)
                 if offset + first >= 0 and offset + last <= self._bytes[start]:
                     add(place, start, offset + first, last - first, itemsize)
                 else:
@@ -91,21 +99,23 @@ class Memory:
         return self._known[start]
 
 
-def _extent(numbers: list[int], place: int) -> tuple[int, int, int]:
+def _extent(numbers: list[int], place: int, n_dimensions: int | None) -> tuple[int, int, int]:
     """The first byte of an array and the one after its last, from its address; its item size.
 
     numbers: Numba's parameters: owner, parent, number of items, their size, the address at `place`,
-    shape, strides. Of no such array (0, the largest number, 0).
+    shape, strides. n_dimensions: of the array, or ANY_NUMBER. Of no such array (0, the largest
+    number, 0).
     """
     owner, parent, n, itemsize = ([1] * 4 + numbers[:place])[-4:]
-    if owner or parent or n < 0 or itemsize <= 0:
+    if n_dimensions is None or owner or parent or n < 0 or itemsize <= 0:
         return 0, sys.maxsize, 0
     if n == 0:
         return 0, 0, itemsize
-    for n_dimensions in range((len(numbers) - place + 1) // 2):
-        shape = numbers[place + 1 :][:n_dimensions]
-        strides = numbers[place + 1 + n_dimensions :][:n_dimensions]
-        if math.prod(shape) == n and all(stride % itemsize == 0 for stride in strides):
+    possible = range((len(numbers) - place + 1) // 2)
+    for n_shape in possible if n_dimensions == ANY_NUMBER else [n_dimensions]:
+        shape = numbers[place + 1 :][:n_shape]
+        strides = numbers[place + 1 + n_shape :][:n_shape]
+        if math.prod(shape) == n:
             steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
             return sum(min(s, 0) for s in steps), sum(max(s, 0) for s in steps) + itemsize, itemsize
     return 0, n * itemsize, itemsize
@@ -136,11 +146,11 @@ def launch(
     grid: tuple[int, ...],
     block: tuple[int, ...],
     parameters: list[bytes],
-    names: dict[int, str],
+    arguments: dict[int, tuple[str, int | None, bool]],
     shared_bytes: int,
 ) -> None:
-    """Run a kernel on the GPU's memory. names: see `Memory.views`. Raises KernelFault."""
-    views = memory.views(parameters, names, *_accesses(ptx, name))
+    """Run a kernel on the GPU's memory. arguments: see `fake_cuda_driver`. Raises KernelFault."""
+    views = memory.views(parameters, arguments, *_accesses(ptx, name))
     _program(ptx).kernel(name).launch(
         grid,
         block,

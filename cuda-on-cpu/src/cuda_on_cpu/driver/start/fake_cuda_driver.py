@@ -48,7 +48,9 @@ def install() -> None:
 
 COMPILER = "numba.cuda.compiler"  # the module
 ADDRESS = 4  # of an array's parameters
-_arrays: dict[str, dict[int, str]] = {}  # of kernels: names of arguments by their parameters
+# Of kernels, the arguments by the parameter that may be an address: the name, the number of an
+# array's dimensions or None, and whether threads write its items whole.
+_arguments: dict[str, dict[int, tuple[str, int | None, bool]]] = {}
 
 
 class _Finder:
@@ -88,10 +90,15 @@ def _compile(
     if not debug and linecache.getlines(function.__code__.co_filename):
         options["lineinfo"] = True
     compiled = compile_cuda(function, result, types, debug=debug, **options)
-    names = _arrays[compiled.fndesc.llvm_func_name] = {}
+    from numba import types as numba_types
+
+    arguments = _arguments[compiled.fndesc.llvm_func_name] = {}
     first = 0
     for name, kind in zip(function.__code__.co_varnames, types, strict=False):
-        names[first + ADDRESS] = name
+        arguments[first] = name, None, False
+        if isinstance(kind, numba_types.Array):
+            is_whole = not isinstance(kind.dtype, numba_types.Record | numba_types.Complex)
+            arguments[first + ADDRESS] = name, kind.ndim, is_whole
         first += len(compiled.target_context.get_arg_packer([kind]).argument_types)
     return compiled
 
@@ -156,8 +163,8 @@ def _launch(
         ends = [0, *itertools.accumulate(sizes[:n_parameters])]
         parameters = [bytes(values[start:end]) for start, end in itertools.pairwise(ends)]
         kernel, shapes = name.decode(), (tuple(grid[:3]), tuple(block[:3]))
-        names = _arrays.get(kernel, {})
-        memory.launch(image.decode(), kernel, *shapes, parameters, names, shared_bytes)
+        arguments = _arguments.get(kernel, {})
+        memory.launch(image.decode(), kernel, *shapes, parameters, arguments, shared_bytes)
     except Exception as error:  # ctypes would print it and go on
         if type(error).__name__ != "KernelFault":
             traceback.print_exc()
