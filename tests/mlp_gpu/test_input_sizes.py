@@ -50,7 +50,8 @@ WAYS = {"cpu": (by_engine, 96), "gpu": (by_gpu_windows, MAX_BLOCK)}
 def test_windows_are_as_near_to_float64_as_a_loop(eta, kind, sizes, way, digits):
     """A loop in float32, as the papers have it, or windows of one image, which tolerate nothing.
 
-    Where large steps multiply all rounding, chance puts now the one, now the other further away.
+    Where large steps multiply all rounding, chance puts now the one, now the other further away:
+    the medians of the sets are compared, unless a loop itself ends far from float64.
     """
     train, n_steps = WAYS[way]
     ways = by_loop, partial(train, single=True), partial(train, single=False)
@@ -66,8 +67,9 @@ def test_windows_are_as_near_to_float64_as_a_loop(eta, kind, sizes, way, digits)
             weights, loss = make(Network.initial(sizes, seed), x, y, eta)
             distance = window.weight_distance(weights, exact) / moved
             rows.append((distance, abs(loss / exact_loss - 1)))
-    *others, (distance, loss) = np.reshape(rows, (SETS, 3, 2)).max(axis=0)
+    found = np.reshape(rows, (SETS, 3, 2))
+    *others, (distance, loss) = np.median(found, axis=0)
     farthest, farthest_loss = np.nanmax(others, axis=0)
-    if farthest < CHAOS:
+    if found[:, :2, 0].max() < CHAOS:
         assert distance <= 2 * farthest
         assert way == "gpu" or loss <= 2 * max(farthest, farthest_loss)

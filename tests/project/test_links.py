@@ -19,8 +19,9 @@ from experiments.drawing.thread_maps import DRAWINGS
 from experiments.training.provenance import REPOSITORY
 
 DOCUMENTS = ("README.md", "CHANGES.md", "CONTRIBUTING.md")
-DOCUMENTS += ("results/README.md", "cuda-on-cpu/README.md")
-DOCUMENTS += tuple(path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob("docs/*.md"))
+DOCUMENTS += ("results/README.md", "cuda-on-cpu/README.md", "cuda-on-cpu/CHANGES.md")
+for pages in ("docs/*.md", "cuda-on-cpu/docs/*.md"):
+    DOCUMENTS += tuple(path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob(pages))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
