@@ -17,11 +17,16 @@ def test_convolutional_nets_are_not_drawn():
     assert n_lines[0] == n_lines[1]
 
 
-def test_newest_benchmarks_the_newest_is_first():
+def test_newest_benchmarks_the_newest_of_all_nets_is_first():
     found = {}
-    for device, date in (("an old chip", "2026-01-02"), ("new", "2026-03-01"), ("a", "2025-12-31")):
+    for device, date, net in (
+        ("of some nets", "2026-05-01", "4"),
+        ("an old chip", "2026-01-02", "841-800-10"),
+        ("new", "2026-03-01", "841-800-10"),
+        ("a", "2025-12-31", "841-800-10"),
+    ):
         source = structs.replace(SOURCE, device=device, date=date)
-        found[device] = [structs.replace(one, source=source) for one in on_cpu()]
+        found[device] = [structs.replace(one, source=source, net=net) for one in on_cpu()]
     newest = Results(benches=found).newest_benches
-    assert list(newest) == ["new", "an old chip", "a"]
+    assert list(newest) == ["new", "an old chip", "a", "of some nets"]
     assert newest["a"] == found["a"]
