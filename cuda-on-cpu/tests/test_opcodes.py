@@ -87,6 +87,13 @@ def flushed(x):
     return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
 
 
+def test_reciprocal_of_the_upper_half_of_float64_has_only_an_upper_half():
+    x = np.array([3.0, -7e-200, np.pi, 1e300])
+    (found,) = compute(["rcp.approx.ftz.f64 {y}, %x0;"], ("f64",), ("f64",), [x])
+    assert (found.view(np.uint64) % 2**32 == 0).all()
+    np.testing.assert_allclose(found, 1 / x, rtol=3e-6)
+
+
 @pytest.mark.parametrize("name", APPROXIMATE)
 def test_approximate_functions_are_nearly_exact(name):
     (x,) = rows(("f32",), 4000)

@@ -391,9 +391,17 @@ def _float_extreme(name: str) -> Callable:
 
 
 def _approximate(compute: Callable) -> Callable:
-    """A float32 function that the hardware approximates: here nearly exact, denormals as zero."""
+    """A float32 function that the hardware approximates: here nearly exact, denormals as zero.
+
+    Or a float64 function: of the upper 32 bits, to such.
+    """
+
+    def coarse(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+        return b.bitcast(b.and_(b.bitcast(x, I64), I64(-(1 << 32))), F64)
 
     def operation(kind: str, modifiers: list[str]) -> Operation | None:
+        if kind == "f64" and modifiers == ["approx", "ftz"]:
+            return same(kind, 1, lambda b, x: coarse(b, compute(b, coarse(b, x))))
         if kind != "f32" or modifiers not in (["approx"], ["approx", "ftz"]):
             return None
         flush = _flush if "ftz" in modifiers else lambda b, x: x

@@ -10,6 +10,7 @@ from pathlib import Path
 # Bytes, by a type's name or the end of it.
 SIZES = {"pred": 1, "f16x2": 4, "8": 1, "16": 2, "32": 4, "64": 8}
 SPACES = ("global", "shared", "local", "const", "param")
+NO_LINE = "PTX"  # of an instruction before any line of a source
 GENERIC = "generic"  # the space of an access that names none: its address decides
 
 
@@ -268,7 +269,7 @@ def _read_body(text: str, kernel: Kernel, files: dict[int, str]) -> None:
     text = re.sub(r"^\s*([$\w]+:)", r"\1;", text, flags=re.M)
     text = re.sub(r"\{([^{};]*)\}", r"<\1>", text)  # vectors: all other braces are of blocks
     text = re.sub(r"[{}]", " ", text)
-    line = "PTX"
+    line = NO_LINE
     for statement in filter(None, (" ".join(part.split()) for part in text.split(";"))):
         if match := _LINE.fullmatch(statement):
             line = f"{files[int(match[1])]}:{match[2]}"

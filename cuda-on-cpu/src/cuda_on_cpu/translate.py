@@ -36,6 +36,7 @@ from cuda_on_cpu.opcodes import (
     resize,
 )
 from cuda_on_cpu.parse import (
+    NO_LINE,
     Instruction,
     Kernel,
     Module,
@@ -216,6 +217,9 @@ class _Translator:
                     self._instruction(code)
             except (KeyError, ValueError):  # operands that no such instruction has
                 raise UnknownPtx(str(code)) from None
+            except UnknownPtx as unknown:
+                at = f" ({code.line})" if code.line != NO_LINE else ""
+                raise UnknownPtx(f"{unknown}{at}") from None
         self._branch_to(None)
         return str(self._module), Layout(
             max(16, -(-self._frame_bytes // 16) * 16),

@@ -166,7 +166,11 @@ def _launch(
         arguments = _arguments.get(kernel, {})
         memory.launch(image.decode(), kernel, *shapes, parameters, arguments, shared_bytes)
     except Exception as error:  # ctypes would print it and go on
-        if type(error).__name__ != "KernelFault":
+        if type(error).__name__ == "UnknownPtx":
+            from cuda_on_cpu.run import readable_name
+
+            error = ValueError(f"{readable_name(kernel)}: cuda_on_cpu does not know {error}")
+        elif type(error).__name__ != "KernelFault":
             traceback.print_exc()
         report(str(error))
         return LAUNCH_FAILED
