@@ -20,7 +20,7 @@ from experiments.results.records import (
     read_rows,
     read_text,
 )
-from experiments.results.rows import CommitteeRow, StudyRow
+from experiments.results.rows import CommitteeRow, StudyRow, rows_text
 from experiments.training import cli, provenance
 from experiments.training.store import read_run, without_weights
 from experiments.training.validation import to_json
@@ -102,7 +102,7 @@ def write_committee(path: Path) -> Path:
 
 
 def write_study(path: Path) -> Path:
-    """Keep the table of a study at `path`; returns where.
+    """Keep the table of a study at `path`; returns where. Nets that it lacks stay on record.
 
     Raises Problem if it does not count, files.FileFault if a file cannot be read or written.
     """
@@ -115,14 +115,8 @@ def write_study(path: Path) -> Path:
     target = provenance.device_folder(rows[0].source.device) / name
     if target.exists():
         nets = set(map(_net_of, rows))
-        for row in read_rows(target, StudyRow):
-            if _net_of(row) not in nets:
-                raise Problem(
-                    f"{target} has {row.layers}, {row.setting}, seed {row.seed}, {path} has not; "
-                    "copy its run file beside the others and run the study again, or move that "
-                    "file away"
-                )
-    return keep(read_text(path).encode(), target)
+        rows = [row for row in read_rows(target, StudyRow) if _net_of(row) not in nets] + rows
+    return keep(rows_text(rows).encode(), target)
 
 
 def _net_of(row: StudyRow) -> tuple:
