@@ -146,6 +146,9 @@ class Executable:
     def __init__(self, program: Program, name: str):
         self._kernel = program.module.kernels[name]
         self._tables = program.tables
+        self._waits_for_grid = any(
+            isinstance(c, Instruction) and c.opcode == ("bar", "grid") for c in self._kernel.code
+        )
         self._run_blocks, self._owner, self._layout = machine_code(
             program.ptx, program.module, name, program.cache
         )
@@ -298,11 +301,11 @@ class Executable:
         context[checks.TRACE_CAPACITY] = len(trace) if traced else 0
         context[checks.TIME] += 1
         context[checks.LAUNCH_TIME] = context[checks.TIME]
-        turns: Iterable[np.ndarray] = np.split(blocks, len(blocks)) if traced else [blocks]
-        if any(
-            isinstance(c, Instruction) and c.opcode == ("bar", "grid") for c in self._kernel.code
-        ):
+        turns: Iterable[np.ndarray] = [blocks]
+        if self._waits_for_grid:
             turns = self._turns(launch, context, blocks, memory)
+        elif traced:
+            turns = np.split(blocks, len(blocks))
         status, ran, traces = 0, [], []
         for part in turns:
             context[checks.TRACE_LENGTH] = 0
