@@ -136,6 +136,37 @@ def test_a_launch_has_more_shared_memory_than_usual_only_where_the_program_asked
     assert "outside of every array" in done.stderr
 
 
+FREED = """
+import gc
+import numpy as np
+from numba import cuda
+from cuda_on_cpu.driver import memory
+
+@cuda.jit
+def increase(x):
+    x[0] += 1
+
+def collect_and_launch(*arguments, launch=memory.launch):
+    gc.collect()
+    launch(*arguments)
+
+gc.disable()
+memory.launch = collect_and_launch
+x, info = cuda.to_device(np.zeros(1)), cuda.current_context().get_memory_info
+garbage = [cuda.device_array(125, np.float64)]
+garbage.append(garbage)
+del garbage
+free = info().free
+increase[1, 1](x)
+print(x.copy_to_host(), info().free - free)
+"""
+
+
+def test_a_launch_that_collects_garbage_frees_its_memory():
+    done = programs.run_on_driver("-c", FREED, NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT="0")
+    assert done.stdout.split() == ["[1.]", "1000"], done.stderr
+
+
 GRAPH = """
 call("cuStreamBeginCapture", first, driver.CUstreamCaptureMode(2))
 call("cuMemcpyDtoDAsync", other, array, 16, first)

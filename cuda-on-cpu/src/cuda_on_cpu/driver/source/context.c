@@ -16,6 +16,8 @@ static _Thread_local int depth = 0;
 
 struct Context *current_context(void) { return depth ? stack[depth - 1] : NULL; }
 
+void push_context(struct Context *context) { stack[depth++] = context; }
+
 /* With CUDA_ON_CPU_EXCLUSIVE, a folder, each GPU is in exclusive-process mode: it has a file there,
    which the process that has a context on it keeps locked. */
 static int lock_of[MAX_DEVICES];
@@ -81,14 +83,14 @@ CUresult cuCtxGetCurrent(struct Context **context) {
 CUresult cuCtxSetCurrent(struct Context *context) {
     WITH_DRIVER(cuCtxSetCurrent);
     if (depth) depth--;
-    if (context) stack[depth++] = context;
+    if (context) push_context(context);
     return SUCCESS;
 }
 
 CUresult cuCtxPushCurrent(struct Context *context) {
     WITH_DRIVER(cuCtxPushCurrent);
     if (!context || depth == MAX_DEPTH) return INVALID_CONTEXT;
-    stack[depth++] = context;
+    push_context(context);
     return SUCCESS;
 }
 

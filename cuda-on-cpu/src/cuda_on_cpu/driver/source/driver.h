@@ -41,6 +41,7 @@ struct Function { /* of the driver, with how often this process called it */
 enum Needs { NEEDS_NOTHING, NEEDS_DRIVER, NEEDS_CONTEXT };
 CUresult enter(struct Function *function, enum Needs needs);
 void leave(const int *held);
+void enter_launch(void); /* this thread runs a launch */
 #define BEGIN(function, needs)                                  \
     static struct Function called = {#function, 0, NULL};       \
     const int held __attribute__((cleanup(leave), unused)) = 1; \
@@ -126,6 +127,7 @@ extern CUresult lost; /* why the GPU can no longer be used, or SUCCESS */
 extern int n_devices;
 extern struct Context contexts[MAX_DEVICES];
 struct Context *current_context(void);
+void push_context(struct Context *context);
 
 /* What Python registers. */
 enum Happened { ALLOCATED, FREED, WROTE };

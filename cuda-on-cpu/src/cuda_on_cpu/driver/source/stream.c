@@ -25,11 +25,14 @@ static unsigned draw(unsigned n) { /* below n; n = 0: whether chance was asked f
 
 /* ---- operations run ---- */
 
-static int running = 0; /* a launch calls Python, which may call the driver */
+/* The stream whose operation runs, or NULL: a launch calls Python, which may call the driver. */
+static struct Stream *running = NULL;
 
 static void *call_launcher(void *argument) {
     const struct Launch *launch = argument;
     const struct Kernel *kernel = launch->kernel;
+    enter_launch();
+    push_context(running->context);
     return (void *)(intptr_t)launcher(
         kernel->library->image, kernel->name, launch->grid, launch->block, launch->shared_bytes,
         kernel->n_parameters, kernel->sizes, launch->parameters);
@@ -61,7 +64,7 @@ static void run_first(struct Stream *stream) {
     struct Operation *operation = stream->first;
     stream->first = operation->next;
     if (!stream->first) stream->last = NULL;
-    running = 1;
+    running = stream;
     if (lost == SUCCESS) switch (operation->kind) {
         case COPY:
             memmove(operation->to, operation->from, operation->bytes);
@@ -85,7 +88,7 @@ static void run_first(struct Stream *stream) {
     if (lost == SUCCESS && (operation->kind == COPY || operation->kind == FILL))
         if (is_device_memory(operation->to, operation->bytes))
             tell(WROTE, operation->to, operation->bytes);
-    running = 0;
+    running = NULL;
     stream->done++;
     free(operation->launch);
     free(operation);
