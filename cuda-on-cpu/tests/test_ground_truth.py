@@ -1,12 +1,13 @@
 """Kernels with a planted fault, and right ones that look alike: all are told apart."""
 
 import re
+import shutil
 import textwrap
 
 import numpy as np
 import pytest
 from numba import cuda
-from programs import needs_driver, needs_toolkit, run_on_driver
+from programs import needs_driver, needs_toolkit, run, run_on_driver
 
 from cuda_on_cpu import Executor, KernelFault, device_array
 
@@ -134,3 +135,26 @@ def test_examples_of_numba_cudas_documentation_run():
     done = run_on_driver("-c", EXAMPLES)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^Ran 1\d tests in .*\n\nOK$", done.stderr, re.MULTILINE), done.stderr
+
+
+# All threads write QT_out[0], after one that wrote another value there.
+KERNEL = r"Failed: _compute_and_update_PI_kernel \(gpu_(stump|aamp)\.py:\d+\)"
+FILES = "test_gpu_stump.py", "test_gpu_aamp.py", "test_gpu_stimp.py"
+
+
+@needs_driver
+@pytest.mark.slow
+def test_stumpys_own_tests_pass_or_fail_by_the_race_of_its_kernels(tmp_path):
+    pytest.importorskip("pandas", reason="stumpy's tests need pandas")
+    options = "--quiet", "--no-deps", "--no-binary=stumpy", "--dest", tmp_path
+    got = run("-m", "pip", "download", *options, "stumpy==1.14.1")
+    if got.returncode:
+        pytest.skip(f"pip cannot get stumpy's source archive: {got.stderr.splitlines()[-1]}")
+    (archive,) = tmp_path.iterdir()
+    shutil.unpack_archive(archive, tmp_path, filter="data")
+    paths = [tmp_path / "stumpy-1.14.1" / "tests" / name for name in FILES]
+    command = "-m", "pytest", "-p", "cuda_on_cpu", "-p", "no:cacheprovider", "--tb=no"
+    done = run(*command, *paths, CI="1")  # so the summary has whole lines
+    failed = re.findall(r"^(?:FAILED|ERROR) .*", done.stdout, re.MULTILINE)
+    assert [line for line in failed if not re.search(KERNEL + ": st.f64 .* races", line)] == []
+    assert f"{len(failed)} failed, {79 - len(failed)} passed" in done.stdout, done.stdout
