@@ -19,8 +19,7 @@ from cuda_on_cpu.translate import ACCESS, FINISH_COPIES, FUNCTION, START_COPY, L
 
 RUN_BLOCKS = "run_blocks"
 INLINED = "_ZN", "cfunc.", ACCESS, START_COPY, FINISH_COPIES
-# A call through it holds the interpreter's lock: kernels that share memory never run at once.
-RUNNER = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_int64)
+RUNNER = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64)
 
 
 def machine_code(

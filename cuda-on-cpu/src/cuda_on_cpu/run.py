@@ -9,12 +9,15 @@ must not depend on it. `memory_checks` checks each access.
 """
 
 import ctypes
+import os
 import re
 import struct
+import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,8 +40,13 @@ MOST_SHARED = 227 << 10  # for which it may ask
 # Bytes of arrays that are copied before a launch, so that one with a race can be run again.
 MOST_COPIED = 1 << 16
 LONGEST = 16  # bytes of an access
+N_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+# Blocks run on several cores if the launch has at least so many steps, pieces of code without
+# branches, and for each pair of stamps that is copied: less is faster in turn.
+LEAST_STEPS, STEPS_PER_COPY = 1 << 17, 8
 # Arguments: the addresses of the format string and of its values.
-PRINTER = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
+PRINTER = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
+_launching = threading.Lock()  # kernels that share memory never run at once
 
 
 class SameValueWarning(UserWarning):
@@ -122,6 +130,29 @@ class Launched:
     arrays: dict[str, tuple[int, int]]
 
 
+@dataclass(frozen=True)
+class _Core:
+    """What blocks that run one after another have to themselves.
+
+    launch, arrays: see `interleaving`. context: see `memory_checks`. ranges: see there, and for
+    each instruction the one that it accessed last. stamps: of shared arrays. shared: address and
+    bytes of each. views: the memory that the launch may access.
+    """
+
+    launch: np.ndarray
+    arrays: dict[int, np.ndarray]
+    context: np.ndarray
+    ranges: tuple[np.ndarray, np.ndarray]
+    stamps: list[np.ndarray]
+    shared: dict[str, tuple[int, int]]
+    views: list[View]
+
+    def memory(self) -> list[np.ndarray]:
+        """The states of a block's threads, and all that a block keeps while it waits."""
+        arrays = (interleaving.STATES, interleaving.FRAMES, interleaving.SHARED)
+        return [*map(self.arrays.__getitem__, arrays), *self.stamps]
+
+
 class Program:
     """The kernels of a text of PTX. cache: see `cached_text`. Raises parse.UnknownPtx."""
 
@@ -146,9 +177,14 @@ class Executable:
     def __init__(self, program: Program, name: str):
         self._kernel = program.module.kernels[name]
         self._tables = program.tables
-        self._waits_for_grid = any(
-            isinstance(c, Instruction) and c.opcode == ("bar", "grid") for c in self._kernel.code
+        code = [c for c in self._kernel.code if isinstance(c, Instruction)]
+        self._waits_for_grid = any(c.opcode == ("bar", "grid") for c in code)
+        self._depends_on_order = any(
+            {"grid", "print", "volatile"} & {*c.opcode}
+            or (c.opcode[0] in ("atom", "red") and "shared" not in c.opcode)
+            for c in code
         )
+        self._steps_per_thread = 0.0  # of the launch before
         self._run_blocks, self._owner, self._layout = machine_code(
             program.ptx, program.module, name, program.cache
         )
@@ -177,6 +213,43 @@ class Executable:
         n_blocks, n_threads = int(np.prod(grid)), int(np.prod(block))
         rng = np.random.default_rng(seed)
         threads, blocks = _ordered(n_threads, order, rng), _ordered(n_blocks, order, rng)
+        make = partial(self._core, grid, block, parameters, shared_bytes, threads)
+        with _launching:
+            cores: list[_Core] = []
+            ran, traces = blocks, list[np.ndarray]()
+            if not (traced or self._depends_on_order):
+                n_steps = self._steps_per_thread * n_blocks * n_threads
+                cores = self._run_at_once(make, blocks, views, n_steps)
+            if not cores:
+                cores = [make(views)]
+                findings = partial(self._findings, grid, block, parameters, cores[0])
+                ran, traces = self._run_in_turn(cores[0], blocks, traced, findings)
+        contexts = [core.context for core in cores]
+        if n := sum(int(context[checks.N_SAME]) for context in contexts):
+            code = self._kernel.code[max(context[checks.SAME_PLACE] for context in contexts)]
+            assert isinstance(code, Instruction)
+            warnings.warn(
+                f"{self._name} ({code.line}): {code} writes what another thread writes, too, "
+                f"with no barrier between them; it was the same value each time ({n:,} times)",
+                SameValueWarning,
+                stacklevel=2,
+            )
+        executed = np.sum([core.arrays[interleaving.EXECUTED] for core in cores], axis=0)
+        self._steps_per_thread = executed.sum() / (n_blocks * n_threads)
+        times = np.array([0 if k is None else executed[k] for k in self._layout.pieces])
+        places = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
+        return Launched(self._kernel.code, times, ran, traces, places | cores[0].shared)
+
+    def _core(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        parameters: list[bytes],
+        shared_bytes: int,
+        threads: np.ndarray,
+        views: list[View],
+    ) -> _Core:
+        """What a core needs to run blocks. threads: of a block, in their order."""
         tables = [content.ctypes.data for content in self._tables.values()]
         words = [content.ljust(-(-len(content) // 8) * 8, b"\0") for content in parameters]
         words += [np.int64(address).tobytes() for address in tables]
@@ -186,64 +259,103 @@ class Executable:
         ranges = self._ranges(views, shared, variables, stamps)
         latest = np.full(len(self._kernel.code), ranges[-1].ctypes.data)
         context = self._context({checks.RANGES: ranges, checks.LATEST: latest}, views)
-        executed = np.zeros(self._layout.n_pieces, np.int64)
+        special = [0, 0, 0, *block, 0, 0, 0, *grid, shared_bytes]
         arrays = {
             interleaving.THREADS: threads,
-            interleaving.STATES: np.zeros(n_threads, np.int64),
-            interleaving.GROUPS: np.zeros(n_threads, np.int64),
-            interleaving.SPECIAL: np.array(
-                [0, 0, 0, *block, 0, 0, 0, *grid, shared_bytes], np.int64
-            ),
+            interleaving.STATES: np.zeros(len(threads), np.int64),
+            interleaving.GROUPS: np.zeros(len(threads), np.int64),
+            interleaving.SPECIAL: np.array(special, np.int64),
             interleaving.SHARED: shared,
             interleaving.PARAMETERS: np.frombuffer(b"".join(words) + bytes(1), np.uint8),
-            interleaving.FRAMES: np.empty((n_threads, self._layout.frame_bytes), np.uint8),
+            interleaving.FRAMES: np.empty((len(threads), self._layout.frame_bytes), np.uint8),
             interleaving.CONTEXT: context,
-            interleaving.EXECUTED: executed,
+            interleaving.EXECUTED: np.zeros(self._layout.n_pieces, np.int64),
         }
         launch = _addresses(arrays, interleaving.N_LAUNCH)
-        launch[interleaving.N_THREADS] = n_threads
+        launch[interleaving.N_THREADS] = len(threads)
         launch[interleaving.SHARED_WORDS] = shared_words
         launch[interleaving.FRAME_BYTES] = self._layout.frame_bytes
         launch[interleaving.MASK] = self._layout.mask_at
         launch[interleaving.EXCHANGE] = self._layout.exchange_at
+        places = {
+            name: (shared.ctypes.data + offset, variables[name].size)
+            for name, offset in self._layout.shared.items()
+        }
+        own = [*stamps.values()]
+        return _Core(launch, arrays, context, (ranges, latest), own, places, views)
+
+    def _run_at_once(
+        self,
+        make: Callable[[list[View]], _Core],
+        blocks: np.ndarray,
+        views: list[View],
+        n_steps: float,
+    ) -> list[_Core]:
+        """Run blocks on several cores, each with its own stamps. Returns the cores.
+
+        n_steps: that all threads are expected to make. Returns none if that is not worth it. Also,
+        with memory as before, if a core found a fault, or one wrote what another accessed: the
+        result must not depend on which block is faster.
+        """
+        allocations = {id(view.allocation): view.allocation for view in views}
+        n_cores = min(N_CORES, len(blocks))
+        n_copied = n_cores * sum(len(one.stamps) for one in allocations.values())
+        if n_cores == 1 or n_steps < max(LEAST_STEPS, STEPS_PER_COPY * n_copied):
+            return []
+        before = [view.content().copy() for view in views]
+        cores = []
+        for _ in range(n_cores):
+            own = {key: replace(a, stamps=a.stamps.copy()) for key, a in allocations.items()}
+            cores.append(make([replace(v, allocation=own[id(v.allocation)]) for v in views]))
+        parts = np.array_split(blocks, n_cores)
+        with ThreadPoolExecutor(n_cores) as pool:
+            ran = pool.map(self._run, cores, parts, [False] * n_cores)
+        failed = any(status for status, _, _ in ran)
+        start = cores[0].context[checks.LAUNCH_TIME]
+        stamps = [
+            np.stack([core.views[k].allocation.stamps for core in cores]) for k in range(len(views))
+        ]
+        if failed or any(_conflict(of_cores, start) for of_cores in stamps):
+            for view, content in zip(views, before, strict=True):
+                view.content()[:] = content
+            return []
+        for view, of_cores in zip(views, stamps, strict=True):
+            view.allocation.stamps[...] = of_cores.max(axis=0)
+            view.allocation.time = max(int(core.context[checks.TIME]) for core in cores)
+        return cores
+
+    def _run_in_turn(
+        self,
+        core: _Core,
+        blocks: np.ndarray,
+        traced: bool,
+        make_findings: Callable[[], Findings],
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Run blocks one after another. Returns them and, if traced, their traces.
+
+        Raises KernelFault, with a sentence of the findings.
+        """
+        views, context = core.views, core.context
         is_small = sum(view.n_bytes for view in views) <= MOST_COPIED
         before = [view.content().copy() for view in views] if is_small else []
-        memory = [arrays[interleaving.STATES], arrays[interleaving.FRAMES], shared]
-        run = partial(self._run, launch, context, views, [*memory, *stamps.values()])
         with _printed(context) as texts:
-            status, ran, traces = run(blocks, traced)
+            status, ran, traces = self._run(core, blocks, traced)
             n_texts = len(texts)
             if status:
-                numbers = [int.from_bytes(content, "little") for content in parameters]
-                values = dict(zip(self._kernel.parameters, numbers, strict=True))
-                for name, offset in self._layout.shared.items():
-                    values[name] = shared.ctypes.data + offset
-                findings = self._findings(grid, block, ranges[:-1], views, values)
+                findings = make_findings()
                 if status == DIVERGED:
-                    raise KernelFault(findings.wait(context, arrays[interleaving.STATES]))
+                    states = core.arrays[interleaving.STATES]
+                    raise KernelFault(findings.wait(context, states))
                 sentence = findings.access(context)
                 if context[checks.FAULT] in checks.OF_RACES:
                     for view, content in zip(views, before, strict=False):
                         view.content()[:] = content
                     fault, context[checks.FAULT_PLACE] = context.copy(), -1
-                    _, ran, traces = run(blocks, True, fault)
+                    _, ran, traces = self._run(core, blocks, True, fault)
                     del texts[n_texts:]
                     sentence += findings.other_access(fault, context, ran, traces)
                 raise KernelFault(sentence)
-        if n := context[checks.N_SAME]:
-            code = self._kernel.code[context[checks.SAME_PLACE]]
-            assert isinstance(code, Instruction)
-            warnings.warn(
-                f"{self._name} ({code.line}): {code} writes what another thread writes, too, "
-                f"with no barrier between them; it was the same value each time ({n:,} times)",
-                SameValueWarning,
-                stacklevel=2,
-            )
-        times = np.array([0 if k is None else executed[k] for k in self._layout.pieces])
-        places = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
-        for name, offset in self._layout.shared.items():
-            places[name] = shared.ctypes.data + offset, variables[name].size
-        return Launched(self._kernel.code, times, ran, traces, places)
+        return ran, traces
 
     def _shared(self, shared_bytes: int) -> dict[str, Variable]:
         """The kernel's shared variables; the dynamic ones are all the same memory."""
@@ -282,20 +394,13 @@ class Executable:
             )
 
     def _run(
-        self,
-        launch: np.ndarray,
-        context: np.ndarray,
-        views: list[View],
-        memory: list[np.ndarray],
-        blocks: np.ndarray,
-        traced: bool,
-        fault: np.ndarray | None = None,
+        self, core: _Core, blocks: np.ndarray, traced: bool, fault: np.ndarray | None = None
     ) -> tuple[int, np.ndarray, list[np.ndarray]]:
         """Run blocks up to the first fault. Returns the status; if traced, blocks and their traces.
 
-        launch: see `interleaving`. memory: see `_turns`. fault: a context; only accesses near its
-        fault are traced.
+        fault: a context; only accesses near its fault are traced.
         """
+        context = core.context
         trace = np.zeros((MAX_TRACE if traced else 1, 3), np.int64)
         context[checks.TRACE] = trace.ctypes.data
         context[checks.TRACE_CAPACITY] = len(trace) if traced else 0
@@ -303,15 +408,16 @@ class Executable:
         context[checks.LAUNCH_TIME] = context[checks.TIME]
         turns: Iterable[np.ndarray] = [blocks]
         if self._waits_for_grid:
-            turns = self._turns(launch, context, blocks, memory)
+            turns = self._turns(core, blocks)
         elif traced:
             turns = np.split(blocks, len(blocks))
         status, ran, traces = 0, [], []
         for part in turns:
             context[checks.TRACE_LENGTH] = 0
-            launch[[interleaving.BLOCKS, interleaving.N_BLOCKS]] = part.ctypes.data, len(part)
-            status = self._run_blocks(launch.ctypes.data)
-            for view in views:
+            core.launch[interleaving.BLOCKS] = part.ctypes.data
+            core.launch[interleaving.N_BLOCKS] = len(part)
+            status = self._run_blocks(core.launch.ctypes.data)
+            for view in core.views:
                 view.allocation.time = int(context[checks.TIME])
             found = trace[: context[checks.TRACE_LENGTH]]
             if fault is not None:
@@ -323,14 +429,12 @@ class Executable:
                 break
         return status, np.concatenate(ran or [blocks]), traces
 
-    def _turns(
-        self, launch: np.ndarray, context: np.ndarray, blocks: np.ndarray, memory: list[np.ndarray]
-    ) -> Iterator[np.ndarray]:
+    def _turns(self, core: _Core, blocks: np.ndarray) -> Iterator[np.ndarray]:
         """Prepare a launch for each block in turn, again and again from wait to wait for the grid.
 
-        memory: of a block: the states of its threads, then others. Raises KernelFault if some
-        blocks wait and others end.
+        Raises KernelFault if some blocks wait and others end.
         """
+        launch, context, memory = core.launch, core.context, core.memory()
         contents = {block: [np.zeros_like(array) for array in memory] for block in blocks}
         waiting = [*blocks]
         launch[interleaving.RESUMED] = 0
@@ -392,15 +496,17 @@ class Executable:
         self,
         grid: tuple[int, ...],
         block: tuple[int, ...],
-        ranges: np.ndarray,
-        views: list[View],
-        values: dict[str, int],
+        parameters: list[bytes],
+        core: _Core,
     ) -> Findings:
-        arrays = [(view.name, view.itemsize) for view in views]
-        in_order = sorted(self._layout.shared, key=lambda name: (len(name), name))
-        numbers = (in_order.index(name) + 1 for name in self._layout.shared)
-        arrays += [(f"shared array {number}", 0) for number in numbers]
+        numbers = [int.from_bytes(content, "little") for content in parameters]
+        values = dict(zip(self._kernel.parameters, numbers, strict=True))
+        values |= {name: address for name, (address, _) in core.shared.items()}
+        arrays = [(view.name, view.itemsize) for view in core.views]
+        in_order = sorted(core.shared, key=lambda name: (len(name), name))
+        arrays += [(f"shared array {in_order.index(name) + 1}", 0) for name in core.shared]
         arrays += [(name, 0) for name in self._tables for _ in range(2)]
+        ranges = core.ranges[0][:-1]
         return Findings(self._name, self._kernel.code, grid, block, ranges, arrays, values)
 
 
@@ -454,6 +560,12 @@ def _addresses(arrays: dict[int, np.ndarray], n: int) -> np.ndarray:
     for field, array in arrays.items():
         record[field] = array.ctypes.data
     return record
+
+
+def _conflict(stamps: np.ndarray, start: int) -> bool:
+    """Whether a core wrote what another one accessed. stamps: (cores, granules, 2). start: time."""
+    wrote, read = (stamps[..., k] >= start << checks.TIME_BIT for k in range(2))
+    return bool((wrote.any(axis=0) & ((wrote | read).sum(axis=0) > 1)).any())
 
 
 def _no_stamps(n_bytes: int, granule: int) -> np.ndarray:
