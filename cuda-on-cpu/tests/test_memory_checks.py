@@ -419,19 +419,31 @@ def test_blocks_wait_for_the_whole_grid(order):
 
 def spin(out, x):
     i = cuda.grid(1)
-    for _ in range(900):
+    for _ in range(400):
         x[i] += 1
     cuda.syncthreads()
-    for _ in range(900):
+    for _ in range(400):
         x[i] += 1
     while i == 3 and cuda.atomic.add(out, 0, 0) == 0:
         x[i] += 1
 
 
-def test_loop_without_end_is_stopped_and_long_ones_are_not(monkeypatch):
+def wait(out, x):
+    i = cuda.grid(1)
+    for _ in range(7):
+        x[i] += 1
+        cuda.syncthreads()
+    while cuda.atomic.add(out, 0, 0) == 0:
+        cuda.syncthreads()
+
+
+@pytest.mark.parametrize("function", [spin, wait])
+def test_loop_without_end_is_stopped_and_long_ones_are_not(function, monkeypatch):
     monkeypatch.setattr(memory_checks, "MOST_STEPS", 1000)
-    with pytest.raises(KernelFault, match=r"is in a loop without end: .*, thread \(3, 0, 0\)$"):
-        run(spin, TWO, [to_device(np.zeros(1, np.float32)), ones(32)])
+    x = ones(32)
+    with pytest.raises(KernelFault, match=r"is in a loop without end: .*, thread \(\d, 0, 0\)$"):
+        run(function, TWO, [to_device(np.zeros(1, np.float32)), x])
+    assert x.copy_to_host()[0] == (801 if function is spin else 8)
 
 
 def count(out):

@@ -24,7 +24,8 @@ RACES = (
     "races with another thread of the block: no barrier is between them",
     "races with another block: both access the same memory, and one of them writes",
 )
-MOST_STEPS = 1 << 29  # of the loops of a thread until it waits or ends
+MOST_STEPS = 1 << 29  # of the loops of a thread
+STEPS_OF_WAIT = 1 << 7  # as which a wait counts
 FAULTS = (
     "",
     "is outside of every array",

@@ -3,8 +3,8 @@
     int32 run_thread(parameters, frame, shared, special, context, executed, thread, resume)
 
 All but the last two are addresses. parameters: each from a multiple of 8 bytes on, then the
-addresses of the module's tables. frame: of this thread, the registers that live across a wait, its
-asynchronous copies and its local memory. shared: the block's memory, and behind it the values that
+addresses of the module's tables. frame: of this thread, the registers that live across a wait, the
+lanes that it waits for, its steps so far, its asynchronous copies and its local memory. shared: the block's memory, and behind it the values that
 the threads of a warp give each other. special: 13 int64, tid, ntid, ctaid and nctaid, x, y and z of
 each, and the bytes of dynamic shared memory. context: see `memory_checks`. executed: an int64 a
 piece of code without branches, which counts how often it ran. thread: its number in the block.
@@ -145,7 +145,8 @@ class _Translator:
         self._slots = {name: 8 * k for k, name in enumerate(saved)}
         aligned = {n: Variable(v.size, max(16, v.align)) for n, v in kernel.local.items()}
         self._mask_at = 8 * len(saved)
-        self._copies_at = self._mask_at + 8
+        self._steps_at = self._mask_at + 8
+        self._copies_at = self._steps_at + 8
         self._local_start = self._copies_at + async_copies.QUEUE_BYTES * self._has("cp")
         self._local, self._frame_bytes = _offsets(aligned, self._local_start, 0)
         self._exchange_at = 0
@@ -351,6 +352,9 @@ class _Translator:
             stored = llvm_type(self._kernel.registers[name])
             b.store(b.load(self._registers[name], typ=stored), self._slot(name, stored))
         b.store(mask, self._pointer(b.add(self._frame, I64(self._mask_at)), I64))
+        steps_at = b.add(self._frame, I64(self._steps_at))
+        steps = b.add(b.load(self._steps, typ=I64), I64(checks.STEPS_OF_WAIT))
+        b.store(steps, self._pointer(steps_at, I64))
         b.ret(number)
         resume = self._function.append_basic_block()
         self._resumed.add_case(number, resume)
@@ -358,6 +362,8 @@ class _Translator:
         for name in saved:
             stored = llvm_type(self._kernel.registers[name])
             b.store(b.load(self._slot(name, stored), typ=stored), self._registers[name])
+        steps_at = b.add(self._frame, I64(self._steps_at))
+        b.store(b.load(self._pointer(steps_at, I64), typ=I64), self._steps)
 
     def _group(self) -> ir.Value:
         """The lanes with which the thread goes on after a wait, int32."""
