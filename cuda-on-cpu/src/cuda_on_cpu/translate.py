@@ -4,11 +4,12 @@
 
 All but the last two are addresses. parameters: each from a multiple of 8 bytes on, then the
 addresses of the module's tables. frame: of this thread, the registers that live across a wait, the
-lanes that it waits for, its steps so far, its asynchronous copies and its local memory. shared: the block's memory, and behind it the values that
-the threads of a warp give each other. special: 13 int64, tid, ntid, ctaid and nctaid, x, y and z of
-each, and the bytes of dynamic shared memory. context: see `memory_checks`. executed: an int64 a
-piece of code without branches, which counts how often it ran. thread: its number in the block.
-resume: 0, or the number of the place at which the function returned last.
+lanes that it waits for, its steps so far, its asynchronous copies and its local memory. shared: the
+block's memory, and behind it the values that the threads of a warp give each other. special: 13
+int64, tid, ntid, ctaid and nctaid, x, y and z of each, and the bytes of dynamic shared memory.
+context: see `memory_checks`. executed: an int64 a piece of code without branches, which counts how
+often it ran. thread: its number in the block. resume: 0, or the number of the place at which the
+function returned last.
 
 Returns FINISHED, FAULT if a check failed, or the number of the place where the thread waits: for
 the block at a barrier; for its warp, from WARP_WAIT on, where warps synchronise or exchange values;
