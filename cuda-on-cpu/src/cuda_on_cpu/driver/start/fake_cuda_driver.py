@@ -83,13 +83,15 @@ def _compile_ir(compile_ir: Any, parts: list[str], **options: Any) -> Any:
 def _compile(
     compile_cuda: Any, function: Any, result: Any, types: Any, debug: Any = False, **options: Any
 ) -> Any:
-    """Compile with lines, which debug has anyway, and note the names of a kernel's arguments.
+    """Compile with lines, and note the names of a kernel's arguments.
 
     Without a source, of which numba-cuda would warn, only the kernel's own options decide.
     """
-    if not debug and linecache.getlines(function.__code__.co_filename):
+    if debug:  # its exceptions are in variables of the module, which are not executed
+        raise ValueError(f"{function.__name__}: cuda_on_cpu cannot compile with debug=True")
+    if linecache.getlines(function.__code__.co_filename):
         options["lineinfo"] = True
-    compiled = compile_cuda(function, result, types, debug=debug, **options)
+    compiled = compile_cuda(function, result, types, **options)
     from numba import types as numba_types
 
     arguments = _arguments[compiled.fndesc.llvm_func_name] = {}
