@@ -4,10 +4,10 @@ Items, in the order in which they run:
   gpu          the driver, and a self-test: a small net and images, on the GPU and on the CPU
   epochs       two epochs of net 1 by `window`, by `graph` and on the CPU, one of nets 2 to 5
   comparisons  the same images deformed and the same nets trained on the CPU and on the GPU
-  kernels      the benchmarks: each kernel of each net timed, PyTorch next to them
   tests        all tests that use a GPU, with 250 repeats of each kernel
   sanitizer    NVIDIA's memcheck and racecheck on the small tests, where they are installed
-  training     net 1 for 75 epochs, then net 4 by the paper's schedule for --minutes
+  kernels      the benchmarks: each kernel of each net timed, PyTorch next to them
+  training     net 1 for 75 epochs, then net 4 by the paper's schedule for 8 minutes
 
 Each check runs in a separate process, so one that fails, hangs, or leaves the GPU in a bad state
 does not stop the next one. After each, gpu-check.json is written to results/<this GPU>; checks that
@@ -43,15 +43,18 @@ from mlp_gpu.engine import WINDOW
 Answer = TypeVar("Answer")
 Check = Callable[[float], CheckResult]  # of the seconds that it may take
 
-SECONDS = {  # that an item may take; of the last, net 1's training
+SECONDS = {  # that an item may take
     "gpu": 240,
     "epochs": 150,
     "comparisons": 300,
-    "kernels": 300,
     "tests": 600,
     "sanitizer": 240,
-    "training": 600,
+    "kernels": 300,
+    "training": 1080,
 }
+NET_4_SECONDS = 480  # of the training
+STOPPABLE = "kernels", "training"  # items that can be stopped and still tell something
+LEAST_SECONDS = 30  # in which one of them tells something
 
 
 def alone(function: Callable[..., Answer], *arguments: Any, seconds: float) -> Answer:
@@ -115,7 +118,7 @@ def all_checks(
         return partial(gpu_checks.check_training, run, options)
 
     text = f"{source.device}, driver {source.driver}"
-    ways, net4 = (WINDOW, "graph"), train(4, "paper")
+    ways, net1, net4 = (WINDOW, "graph"), train(1, "short"), train(4, "paper")
     return {
         "gpu": {"GPU": lambda seconds: CheckResult(True, text), "self-test": self_test},
         "epochs": dict(
@@ -129,14 +132,14 @@ def all_checks(
             "net 3 of 2011, CPU and GPU": compare(gpu_checks.check_engines, "cnn"),
             "net 1, deformed meanwhile": compare(gpu_checks.check_ahead),
         },
-        "kernels": {"benchmarks": partial(gpu_checks.check_bench, folder, source.device)},
         "tests": {"tests on the GPU": gpu_checks.check_tests},
         "sanitizer": {
             tool: partial(gpu_checks.check_sanitizer, tool) for tool in ("memcheck", "racecheck")
         },
+        "kernels": {"benchmarks": partial(gpu_checks.check_bench, folder, source.device)},
         "training": {
-            "net 1, 75 epochs": train(1, "short"),
-            "net 4, the paper's schedule": lambda seconds: net4(60 * arguments.minutes),
+            "net 1, 75 epochs": lambda seconds: net1(seconds - min(NET_4_SECONDS, seconds / 2)),
+            "net 4, the paper's schedule": lambda seconds: net4(min(NET_4_SECONDS, seconds)),
         },
     }
 
@@ -154,9 +157,10 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--minutes",
         type=cli.number(0.01, 10_000),
-        default=8,
         metavar="N",
-        help="time for net 4's training, which the same command resumes (default: %(default)s)",
+        help="time for all items together (default: no limit). An item that may take longer than "
+        "what is left is left out, but that kernels and training are cut short; the same command "
+        "resumes the training",
     )
     parser.add_argument(
         "--limit",
@@ -169,6 +173,15 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         parser, "folder for gpu-check.json and bench.csv (default: results/<this GPU>)"
     )
     return parser.parse_args(argv)
+
+
+def seconds_for(item: str, left: float) -> float:
+    """The seconds that an item may take if so many are left; 0 if it has to be left out."""
+    if item not in STOPPABLE:
+        return SECONDS[item] if SECONDS[item] <= left else 0
+    if item == "kernels":  # the training follows
+        left /= 2
+    return min(SECONDS[item], left) if left >= LEAST_SECONDS else 0
 
 
 def run_check(
@@ -190,6 +203,7 @@ def run_check(
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
+    stop = time.monotonic() + 60 * (arguments.minutes or float("inf"))
     source = alone(describe, seconds=SECONDS["gpu"])
     folder = arguments.out or provenance.device_folder(source.device)
     files.make_folder(folder)
@@ -201,8 +215,13 @@ def main(argv: list[str] | None = None) -> None:
     with suppress(files.FileFault):  # there is none, or it is damaged
         before = read_json(folder / GPU_CHECK, GpuCheckRecord).checks
         rows = {row.check: row for row in before if row.check in set(names) - asked}
+    record = None
     for item in arguments.only:
-        end = time.monotonic() + SECONDS[item]
+        left = stop - time.monotonic()
+        if not (seconds := seconds_for(item, left)):
+            tell(f"{item} is left out: it may take {SECONDS[item]} s, and {left:.0f} s are left")
+            continue
+        end = time.monotonic() + seconds
         for name, check in checks[item].items():
             tell(f"{name} ...")
             rows[name] = run_check(name, partial(check, max(1.0, end - time.monotonic())), source)
@@ -211,9 +230,11 @@ def main(argv: list[str] | None = None) -> None:
             record = GpuCheckRecord(passed, made, source.ended())
             # After each check, so that nothing is lost if the next one is stopped.
             files.replace(folder / GPU_CHECK, to_json(record))
+    if record is None:
+        raise Problem(f"none of the items fits into {arguments.minutes:g} minutes: give more")
     print(gpu_check_table(record), flush=True)
     tell(f"written to {folder / GPU_CHECK}")
-    if failed := [name for name in names if name in asked and not rows[name].passed]:
+    if failed := [name for name in names if name in asked & set(rows) and not rows[name].passed]:
         sys.exit(f"failed: {', '.join(failed)}")
 
 

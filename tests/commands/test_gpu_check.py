@@ -45,8 +45,8 @@ CLOCK = SimpleNamespace(monotonic=lambda: 0, perf_counter=time.perf_counter)
 NAMES = ["GPU", "self-test", "net 1, window", "net 1, graph", "net 1, CPU"]
 NAMES += [f"net {net}, {way}" for net in (2, 3, 4, 5) for way in ("window", "graph")]
 NAMES += ["deformation, CPU and GPU", "net 1, CPU and GPU", "net 1 in windows, CPU and GPU"]
-NAMES += ["net 3 of 2011, CPU and GPU", "net 1, deformed meanwhile", "benchmarks"]
-NAMES += ["tests on the GPU", "memcheck", "racecheck"]
+NAMES += ["net 3 of 2011, CPU and GPU", "net 1, deformed meanwhile"]
+NAMES += ["tests on the GPU", "memcheck", "racecheck", "benchmarks"]
 NAMES += ["net 1, 75 epochs", "net 4, the paper's schedule"]
 
 
@@ -133,6 +133,34 @@ def test_record_and_table(fakes, tmp_path, monkeypatch, capsys):
     assert [line[0] for line in table[2:]] == NAMES
     assert ["tests on the GPU", "yes", "tests passed"] in [line[:3] for line in table]
     assert [f"{name} ..." in said.err for name in NAMES] == [True] * len(NAMES)
+
+
+def test_minutes_leave_out_items_and_shorten_those_that_can_be_stopped(
+    fakes, tmp_path, monkeypatch, capsys
+):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(
+        gpu_check, "time", SimpleNamespace(monotonic=lambda: clock.now, perf_counter=lambda: 0)
+    )
+    passed = gpu_checks.check_sanitizer
+
+    def takes_a_minute(*arguments):
+        clock.now += 60
+        return passed(*arguments)
+
+    monkeypatch.setattr(gpu_checks, "check_sanitizer", takes_a_minute)
+    options = ["--data", "digits", "--out", str(tmp_path), "--minutes"]
+    gpu_check.main([*options, "8"])
+    assert "tests is left out: it may take 600 s, and 480 s are left" in capsys.readouterr().err
+    assert [row["check"] for row in read(tmp_path)["checks"]] == [
+        name for name in NAMES if name != "tests on the GPU"
+    ]
+    seconds = {call[0]: [other[-1] for other in fakes if other[0] == call[0]] for call in fakes}
+    assert seconds["sanitizer"] == [240, 180]
+    assert seconds["bench"] == [180]
+    assert seconds["training"] == [180, 360]
+    with pytest.raises(Problem, match=r"none of the items fits into 0\.2 minutes"):
+        gpu_check.main([*options, "0.2"])
 
 
 def test_items_not_asked_for_keep_their_results(fakes, tmp_path):
