@@ -51,6 +51,21 @@ def test_a_shuffle_that_not_all_threads_of_its_mask_reach_is_a_fault(mask):
         execute(halves_of_a_warp, *arrays, mask, threads=64)
 
 
+def leaves_lane_12_out(out, x):
+    i = cuda.threadIdx.x
+    if 8 <= i < 16 and i != 12:
+        cuda.syncwarp(0xFF00)
+    cuda.syncthreads()
+    out[i] = x[i]
+
+
+@needs_toolkit
+def test_the_lane_that_is_missing_is_one_that_the_mask_names():
+    arrays = np.zeros(32, np.float32), np.ones(32, np.float32)
+    with pytest.raises(KernelFault, match=r"warp.sync.*: thread \(12, 0, 0\) waits at bar.sync"):
+        execute(leaves_lane_12_out, *arrays, threads=32)
+
+
 def several_shuffles(out, x):
     i, lane = cuda.threadIdx.x, cuda.laneid
     out[0, i] = cuda.shfl_sync(-1, x[i], 5)

@@ -7,7 +7,7 @@ import numpy as np
 
 from cuda_on_cpu import memory_checks as checks
 from cuda_on_cpu.parse import Instruction, elements, size_of, take_space
-from cuda_on_cpu.translate import FINISHED, GRID_WAIT, WAITS, WARP
+from cuda_on_cpu.translate import FINISHED, GRID_WAIT, WAITS, WARP, WARP_WAIT
 
 KINDS = {"ld": "read", "cp": "read", "st": "write", "atom": "atomic", "red": "atomic"}
 PLACE = [checks.FAULT_PLACE, checks.FAULT_BLOCK, checks.FAULT_THREAD, checks.FAULT_ADDRESS]
@@ -72,12 +72,26 @@ class Findings:
                     return f"; the other access: {of_block}{of_thread}, {code} ({code.line})"
         return ""
 
-    def wait(self, context: np.ndarray, states: np.ndarray) -> str:
-        """A thread that waits for one that will not come, as a sentence. states: of all threads."""
+    def wait(self, context: np.ndarray, states: np.ndarray, masks: np.ndarray) -> str:
+        """A thread that waits for one that will not come, as a sentence.
+
+        states, masks: of all threads; the mask is of the lanes for which a thread waits.
+        """
         block, thread = map(int, context[[checks.FAULT_BLOCK, checks.FAULT_THREAD]])
         waits = [c for c in self.code if isinstance(c, Instruction) and c.opcode[0] in WAITS]
         own = waits[states[thread] % GRID_WAIT - 1]
-        others = np.flatnonzero(states != states[thread]).tolist()
+        numbers = np.arange(len(states))
+        in_warp, goes_on = numbers // WARP == thread // WARP, states != FINISHED
+        is_missing = (states != states[thread]) & (in_warp | goes_on)
+        if states[thread] >= WARP_WAIT:
+            is_named = masks[thread] >> (numbers % WARP) & 1 == 1
+            is_missing = (
+                in_warp
+                & goes_on
+                & is_named
+                & ((states != states[thread]) | (masks != masks[thread]))
+            )
+        others = np.flatnonzero(is_missing).tolist()
         elsewhere = ""
         if others:
             other = min(others, key=lambda t: (t // WARP != thread // WARP, t))

@@ -344,8 +344,10 @@ class Executable:
             if status:
                 findings = make_findings()
                 if status == DIVERGED:
-                    states = core.arrays[interleaving.STATES]
-                    raise KernelFault(findings.wait(context, states))
+                    states, frames, *_ = core.memory()
+                    first = self._layout.mask_at
+                    masks = frames[:, first : first + 8].copy().view(np.int64)[:, 0]
+                    raise KernelFault(findings.wait(context, states, masks))
                 sentence = findings.access(context)
                 if context[checks.FAULT] in checks.OF_RACES:
                     for view, content in zip(views, before, strict=False):
