@@ -70,3 +70,13 @@ def test_blocks_on_cores_leave_what_blocks_in_turn_leave(writer, reader, fault, 
         found, how = launch(n_cores, writer, reader, monkeypatch)
         assert found == expected
         assert how == ([n_cores], 1)  # the small launch, or one that has a fault, is made in turn
+
+
+def test_blocks_run_in_turn_when_python_ends_and_makes_no_threads(monkeypatch):
+    expected, _ = launch(1, -1, -1, monkeypatch)
+
+    def refuse(*arguments):
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+    assert launch(2, -1, -1, monkeypatch) == (expected, ([2], 2))

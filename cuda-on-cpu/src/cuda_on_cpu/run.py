@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -308,9 +308,10 @@ class Executable:
             own = {key: replace(a, stamps=a.stamps.copy()) for key, a in allocations.items()}
             cores.append(make([replace(v, allocation=own[id(v.allocation)]) for v in views]))
         parts = np.array_split(blocks, n_cores)
-        with ThreadPoolExecutor(n_cores) as pool:
+        failed = True  # when Python ends, it makes no threads
+        with suppress(RuntimeError), ThreadPoolExecutor(n_cores) as pool:
             ran = pool.map(self._run, cores, parts, [False] * n_cores)
-        failed = any(status for status, _, _ in ran)
+            failed = any(status for status, _, _ in ran)
         start = cores[0].context[checks.LAUNCH_TIME]
         stamps = [
             np.stack([core.views[k].allocation.stamps for core in cores]) for k in range(len(views))
