@@ -67,12 +67,15 @@ def test_blocks_on_cores_leave_what_blocks_in_turn_leave(writer, reader, fault, 
     expected, _ = launch(1, writer, reader, monkeypatch)
     assert fault in str(expected[0])
     for n_cores in (2, 4):
+        EXECUTOR._programs.clear()
+        launch(1, -1, -1, monkeypatch)
         found, how = launch(n_cores, writer, reader, monkeypatch)
         assert found == expected
         assert how == ([n_cores], 1)  # the small launch, or one that has a fault, is made in turn
 
 
 def test_blocks_run_in_turn_when_python_ends_and_makes_no_threads(monkeypatch):
+    EXECUTOR._programs.clear()
     expected, _ = launch(1, -1, -1, monkeypatch)
 
     def refuse(*arguments):
@@ -80,3 +83,4 @@ def test_blocks_run_in_turn_when_python_ends_and_makes_no_threads(monkeypatch):
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
     assert launch(2, -1, -1, monkeypatch) == (expected, ([2], 2))
+    assert launch(2, -1, -1, monkeypatch) == (expected, ([], 2))  # it is not tried again

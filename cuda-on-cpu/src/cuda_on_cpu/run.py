@@ -40,7 +40,9 @@ MOST_SHARED = 227 << 10  # for which it may ask
 # Bytes of arrays that are copied before a launch, so that one with a race can be run again.
 MOST_COPIED = 1 << 16
 LONGEST = 16  # bytes of an access
+# Of this process; pytest-xdist's processes share them.
 N_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+N_CORES = max(1, N_CORES // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 # Blocks run on several cores if the launch has at least so many steps, pieces of code without
 # branches, and for each pair of stamps that is copied: less is faster in turn.
 LEAST_STEPS, STEPS_PER_COPY = 1 << 17, 8
@@ -319,6 +321,7 @@ class Executable:
         if failed or any(_conflict(of_cores, start) for of_cores in stamps):
             for view, content in zip(views, before, strict=True):
                 view.content()[:] = content
+            self._depends_on_order = True  # so that later launches do not try it
             return []
         for view, of_cores in zip(views, stamps, strict=True):
             view.allocation.stamps[...] = of_cores.max(axis=0)
