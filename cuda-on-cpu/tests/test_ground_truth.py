@@ -130,6 +130,7 @@ unittest.main(module=None, argv=["examples", *modules])
 """
 
 
+@pytest.mark.slow
 @needs_driver
 def test_examples_of_numba_cudas_documentation_run():
     done = run_on_driver("-c", EXAMPLES)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from faulty_kernels import KERNELS, X
 from numba import cuda
-from programs import needs_driver, needs_toolkit, run
+from programs import needs_driver, needs_toolkit, run, run_on_driver
 
 from cuda_on_cpu import Executor, KernelFault, SameValueWarning
 
@@ -46,11 +46,11 @@ def test_example_prints_each_fault_of_the_page_until_it_is_mended(tmp_path):
     bounds = "= x[i] * y[i]", "= x[i] * y[i] if i < x.size else 0"
     for fault, mending in zip(blocks("text")[2:], (barrier, bounds), strict=True):
         path.write_text(program)
-        said = run("-m", "cuda_on_cpu", path).stderr
+        said = run_on_driver(path).stderr
         assert without_addresses(fault) in without_addresses(said)
         program = program.replace(*mending)
     path.write_text(program)
-    assert run("-m", "cuda_on_cpu", path).stdout == "120000.0\n"
+    assert run_on_driver(path).stdout == "120000.0\n"
 
 
 @pytest.mark.parametrize("words", KERNELS)

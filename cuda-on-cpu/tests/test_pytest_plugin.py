@@ -60,7 +60,7 @@ test_good_again = test_good
 """
 
 
-@pytest.mark.parametrize("is_parallel", [False, True])
+@pytest.mark.parametrize("is_parallel", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_tests_fail_with_the_finding_of_their_own_launch(tmp_path, is_parallel):
     path = tmp_path / "test_shift.py"
     path.write_text(TESTS)

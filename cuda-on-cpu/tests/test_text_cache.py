@@ -16,6 +16,13 @@ TABLE = ".const .align 4 .b8 table[8] = {7, 0, 0, 0, 0, 0, 0, 0};\n"
 FROM_TABLE = "mov.u64 %x, table; ld.const.b64 %x, [%x];"
 
 
+@pytest.fixture(autouse=True)
+def _helpers_are_kept(monkeypatch):
+    """Compiled functions that each kernel links come from the usual folder: they take seconds."""
+    helpers = machine_code._helpers(CACHE)
+    monkeypatch.setattr(machine_code, "_helpers", lambda cache: helpers)
+
+
 def kernel(name, body):
     """A kernel that writes the number that the body leaves in %x."""
     return (
@@ -40,8 +47,6 @@ def test_machine_code_is_kept_for_the_same_kernel_and_processor(tmp_path, monkey
         translated.append(kernel.name)
         return translate(kernel, module)
 
-    helpers = machine_code._helpers(CACHE)
-    monkeypatch.setattr(machine_code, "_helpers", lambda cache: helpers)
     monkeypatch.setattr(machine_code, "translate", count)
     ptx = BEGINNING + TABLE + kernel("first", FROM_TABLE) + kernel("second", "mov.u64 %x, 8;")
     # All at once, so that each has its table at another address.

@@ -349,6 +349,7 @@ def test_run_of_the_tests_that_takes_too_long_keeps_earlier_outcomes(
     assert result.details["passed"] == ["test_it.test_a"]
 
 
+@pytest.mark.slow
 def test_markers_select_tests_of_gpus():
     """`gpu` all of a file whose tests run on `device`, and `small` those of kernels."""
     files = [

@@ -43,21 +43,21 @@ def count_sweeps(engine):
 
 @on_all_devices
 @pytest.mark.parametrize(
-    ("sizes", "n_block"),
+    ("sizes", "n_block", "n"),
     [
-        ((13, 7), 1),
-        ((31, 33, 10), 7),
-        ((31, 33, 10), 128),
-        ((97, 1, 5), 19),
-        ((50, 37, 64, 33, 10), 50),
-        ((17, 19, 19, 19, 3), 7),
+        ((13, 7), 1, 24),
+        ((31, 33, 10), 7, 24),
+        ((31, 33, 10), 128, 40),
+        ((97, 1, 5), 19, 40),
+        ((50, 37, 64, 33, 10), 50, 50),
+        ((17, 19, 19, 19, 3), 7, 24),
     ],
     ids=str,
 )
-def test_training_in_windows_matches_the_numpy_program_and_float64(sizes, n_block):
-    # Of 72 images none is so near to being done that the rounding of a product decides, which in
-    # NumPy depends on the processor: relative noise of 3e-6 in all inputs changes no sweep.
-    engine, weights, images, labels, order = make(sizes, n_block, 72)
+def test_training_in_windows_matches_the_numpy_program_and_float64(sizes, n_block, n):
+    # Of n images none is so near to being done that the rounding of a product decides, which in
+    # NumPy depends on the processor: relative noise of 3e-6 in all inputs adds no sweep.
+    engine, weights, images, labels, order = make(sizes, n_block, n)
     loss = engine.train(images, labels, order, ETA)
     found = engine.get_network()
     nets.assert_trained(found, loss, weights, images, labels, order, ETA)
@@ -78,32 +78,32 @@ def test_training_in_windows_matches_the_numpy_program_and_float64(sizes, n_bloc
 def test_windows_adapt_to_how_many_sweeps_images_need():
     windows = {}
     for eta in (1e-4, 0.6):
-        engine, _, images, labels, _ = make((31, 33, 10), 40, 120)
-        engine.train(images, labels, np.arange(120), eta)
+        engine, _, images, labels, _ = make((31, 33, 10), 40, 80)
+        engine.train(images, labels, np.arange(80), eta)
         windows[eta] = count_sweeps(engine)[1]
     assert windows[0.6] < progress.FIRST_WINDOW < windows[1e-4] == progress.MAX_WINDOW
 
 
-def results(n_block=7, sizes=(31, 33, 10)):
-    """Losses, bits, and what tick heard, of two epochs of 40 images."""
-    engine, _, images, labels, order = make(sizes, n_block, 40)
+def results(n, sizes=(31, 33, 10)):
+    """Losses, bits, and what tick heard, of two epochs of n images in blocks of 7."""
+    engine, _, images, labels, order = make(sizes, 7, n)
     heard = []
     losses = [
         engine.train(images, labels, order, eta, lambda n, loss: heard.append(n))
         for eta in (ETA, ETA / 2)
     ]
-    assert sum(heard) == 2 * 40
+    assert sum(heard) == 2 * n
     return losses, [W.tobytes() for W in engine.get_network().weights], heard
 
 
 def test_bits_do_not_depend_on_how_many_sweeps_and_blocks_are_launched(monkeypatch):
-    expected = results()
+    expected = results(26)
     heard = set()
     for first, spare, blocks in ((1, 0, 2), (3, 1, 3), (64, 64, 16)):
         monkeypatch.setattr(window_engine, "FIRST_SWEEPS", first)
         monkeypatch.setattr(window_engine, "SPARE_SWEEPS", spare)
         monkeypatch.setattr(window_engine, "CHUNK", blocks)
-        found = results()
+        found = results(26)
         assert found[:2] == expected[:2]
         heard.add(tuple(found[2]))
     assert len(heard) > 1  # they were different indeed
@@ -198,7 +198,7 @@ def test_graphs_of_two_places_of_images_are_cached(monkeypatch):
 def test_repeats_are_bit_equal():
     """Without a GPU, threads and blocks run in another order each time."""
     sizes = (50, 37, 33, 10)
-    assert results(sizes=sizes) == results(sizes=sizes)
+    assert results(16, sizes) == results(16, sizes)
 
 
 def test_an_epoch_begins_anew_whatever_was_before():

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -38,9 +39,12 @@ def layer(name):
     return package if package in PACKAGES else None
 
 
+nodes = cache(lambda path: [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))])
+
+
 def imports(path):
     """Dotted names of all that a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

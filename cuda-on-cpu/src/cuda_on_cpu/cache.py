@@ -16,6 +16,12 @@ from pathlib import Path
 COMPILERS = "numba", "llvmlite", "numba-cuda", "cuda-toolkit"
 
 
+def named_cache() -> Path | None:
+    """The folder that CUDA_ON_CPU_CACHE names; None without it."""
+    name = os.environ.get("CUDA_ON_CPU_CACHE")
+    return Path(name) if name else None
+
+
 def cached_text(cache: Path | None, name: str, key: str, make: Callable[[], str]) -> str:
     """The text that `make` returns, or returned to an earlier process. Damaged files are remade.
 

@@ -4,6 +4,7 @@ import base64
 import ctypes
 import functools
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,9 @@ from cuda_on_cpu.translate import ACCESS, FINISH_COPIES, FUNCTION, START_COPY, L
 
 RUN_BLOCKS = "run_blocks"
 INLINED = "_ZN", "cfunc.", ACCESS, START_COPY, FINISH_COPIES
+PLACES = re.compile(r"^\s*\.(?:file|loc)\s.*$", re.MULTILINE)  # in sources
+# Numba's number of a function that the process compiles, in the function's name.
+FUNCTION_NUMBER = re.compile(r"B\d+v\d+(?=[BE])")
 RUNNER = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64)
 
 
@@ -37,11 +41,18 @@ def machine_code(
         code = base64.b64encode(_compiled(text, cache)).decode()
         return json.dumps({"layout": asdict(layout), "code": code})
 
-    found = json.loads(cached_text(cache, "executed", " ".join((*_processor(), name, ptx)), make))
+    found = json.loads(cached_text(cache, "executed", _key(name, ptx), make))
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(base64.b64decode(found["code"])))
     engine.finalize_object()
     return RUNNER(engine.get_function_address(RUN_BLOCKS)), engine, Layout(**found["layout"])
+
+
+def _key(name: str, ptx: str) -> str:
+    """All that a kernel's machine code depends on, whatever the process compiled before it."""
+    numbers: dict[str, str] = {}
+    text = PLACES.sub("", " ".join((*_processor(), name, ptx)))
+    return FUNCTION_NUMBER.sub(lambda m: numbers.setdefault(m[0], f"v{len(numbers)}"), text)
 
 
 def _processor() -> tuple[str, str]:

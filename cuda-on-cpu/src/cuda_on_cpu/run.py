@@ -9,6 +9,7 @@ must not depend on it. `memory_checks` checks each access.
 """
 
 import ctypes
+import math
 import os
 import re
 import struct
@@ -27,6 +28,7 @@ import numpy as np
 
 from cuda_on_cpu import interleaving
 from cuda_on_cpu import memory_checks as checks
+from cuda_on_cpu.cache import named_cache
 from cuda_on_cpu.findings import Findings
 from cuda_on_cpu.interleaving import DIVERGED
 from cuda_on_cpu.machine_code import machine_code
@@ -156,10 +158,13 @@ class _Core:
 
 
 class Program:
-    """The kernels of a text of PTX. cache: see `cached_text`. Raises parse.UnknownPtx."""
+    """The kernels of a text of PTX. cache: see `cached_text`; without one, CUDA_ON_CPU_CACHE.
+
+    Raises parse.UnknownPtx.
+    """
 
     def __init__(self, ptx: str, cache: Path | None = None):
-        self.ptx, self.cache, self.module = ptx, cache, parse(ptx)
+        self.ptx, self.cache, self.module = ptx, cache or named_cache(), parse(ptx)
         self.tables = {
             name: np.frombuffer(variable.content or b"", np.uint8).copy()
             for name, variable in self.module.tables.items()
@@ -190,6 +195,8 @@ class Executable:
         self._run_blocks, self._owner, self._layout = machine_code(
             program.ptx, program.module, name, program.cache
         )
+        # Of each instruction the piece of code that counts how often it ran; of labels one more.
+        self._pieces = np.array([-1 if k is None else k for k in self._layout.pieces])
 
     def launch(
         self,
@@ -212,7 +219,7 @@ class Executable:
         """
         grid, block = ((*shape, 1, 1)[:3] for shape in (grid, block))
         self._check(grid, block, parameters, shared_bytes, most_shared)
-        n_blocks, n_threads = int(np.prod(grid)), int(np.prod(block))
+        n_blocks, n_threads = math.prod(grid), math.prod(block)
         rng = np.random.default_rng(seed)
         threads, blocks = _ordered(n_threads, order, rng), _ordered(n_blocks, order, rng)
         make = partial(self._core, grid, block, parameters, shared_bytes, threads)
@@ -238,9 +245,9 @@ class Executable:
             )
         executed = np.sum([core.arrays[interleaving.EXECUTED] for core in cores], axis=0)
         self._steps_per_thread = executed.sum() / (n_blocks * n_threads)
-        times = np.array([0 if k is None else executed[k] for k in self._layout.pieces])
         places = {v.name: (v.allocation.address + v.start, v.n_bytes) for v in views}
-        return Launched(self._kernel.code, times, ran, traces, places | cores[0].shared)
+        places |= cores[0].shared
+        return Launched(self._kernel.code, executed[self._pieces], ran, traces, places)
 
     def _core(
         self,
@@ -271,7 +278,7 @@ class Executable:
             interleaving.PARAMETERS: np.frombuffer(b"".join(words) + bytes(1), np.uint8),
             interleaving.FRAMES: np.empty((len(threads), self._layout.frame_bytes), np.uint8),
             interleaving.CONTEXT: context,
-            interleaving.EXECUTED: np.zeros(self._layout.n_pieces, np.int64),
+            interleaving.EXECUTED: np.zeros(self._layout.n_pieces + 1, np.int64),
         }
         launch = _addresses(arrays, interleaving.N_LAUNCH)
         launch[interleaving.N_THREADS] = len(threads)
@@ -383,7 +390,7 @@ class Executable:
         n_shared = shared_bytes + sum(v.size for v in self._kernel.shared.values())
         if not (
             all(1 <= n <= most for n, most in sizes)
-            and int(np.prod(block)) <= MOST_THREADS
+            and math.prod(block) <= MOST_THREADS
             and n_shared <= most_shared
         ):
             raise KernelFault(

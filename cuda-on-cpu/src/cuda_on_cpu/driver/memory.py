@@ -6,7 +6,6 @@ import math
 import os
 import re
 import sys
-from pathlib import Path
 
 from cuda_on_cpu.parse import Instruction, size_of
 from cuda_on_cpu.run import MOST_SHARED, Allocation, Program, View
@@ -126,8 +125,7 @@ memory = Memory()
 
 @functools.cache
 def _program(ptx: str) -> Program:
-    cache = os.environ.get("CUDA_ON_CPU_CACHE")
-    return Program(ptx, Path(cache) if cache else None)
+    return Program(ptx)
 
 
 @functools.cache
