@@ -1,4 +1,4 @@
-"""running/configs.py: what a training has of the data, and which data it accepts."""
+"""Configurations: the images of a training, older runs, and a GPU's windows."""
 
 import pytest
 from committee_cases import make_config, make_jobs, numbered, numbers
@@ -56,13 +56,6 @@ def test_limit_split_and_width_go_together(digits):
     assert found.train_labels.tolist() == parts.train_labels.tolist()
     assert found.validation[1].tolist() == parts.validation[1].tolist()
     assert found.test_labels.tolist() == digits.test_labels.tolist()
-
-
-def test_prepare_takes_as_many_images_as_there_are(digits):
-    prepared = configs.prepare(digits, make_config(digits))
-    assert (prepared.train_images.shape, prepared.validation) == ((1437, 29, 29), None)
-    with pytest.raises(Problem, match="limit is 1437, expected 1 to 50"):
-        configs.prepare(data.limit(digits, 50), make_config(digits))
 
 
 def test_configuration_of_an_older_run_equals_todays(digits):

@@ -134,17 +134,11 @@ def test_bar_of_several_runs(clock):
     with on_terminal() as terminal, View(tracks, n_finished=1) as view:
         assert (view._bar.total, view._bar.n) == (80, 30)
         view.show(Started("a", 0))
-        view.show(Started("b", 1))
         view.show(Trained("a", 300))
         assert view._bar.n == pytest.approx(35)
         clock.now += 10
         view.show(epoch("a", 1))
         assert view._bar.n == pytest.approx(40)
-        view.show(Trained("b", 150))
-        assert view._bar.n == pytest.approx(47.5)
-        view.show(Started("b", 1))  # its worker died
-        view.show(Trained("b", 60))
-        assert view._bar.n == pytest.approx(43)
         assert terminal.getvalue().count("\na: epoch 1/2") == 0  # the bar shows it
         for row, seconds in zip(tracks, (10, 20), strict=True):
             clock.now += seconds
