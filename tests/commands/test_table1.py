@@ -172,14 +172,6 @@ def test_few_epochs_end_at_the_last_learning_rate_of_a_profile(options, engine, 
     assert schedule.eta_of(schedule.epochs) == pytest.approx(whole.eta_of(whole.epochs), rel=0.02)
 
 
-@pytest.mark.parametrize("name", plans.QUICK_TABLE1)
-def test_quick_plans_of_every_net_end_above_the_lowest_learning_rate(name):
-    for net in NETS:
-        plan = plans.QUICK_TABLE1[name][net]
-        assert plans.choose(table1.parse_arguments([]), "cpu", plan) == plan
-        assert plan.schedule.eta_of(plan.schedule.epochs) > 1e-6
-
-
 def test_trial_never_stands_in_the_way_of_the_plain_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own, plain = ["--hidden", "8", "--data", "digits"], plans.Plan(Schedule(2, 0.01))
