@@ -172,19 +172,6 @@ def test_few_epochs_end_at_the_last_learning_rate_of_a_profile(options, engine, 
     assert schedule.eta_of(schedule.epochs) == pytest.approx(whole.eta_of(whole.epochs), rel=0.02)
 
 
-def test_trial_never_stands_in_the_way_of_the_plain_command(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    own, plain = ["--hidden", "8", "--data", "digits"], plans.Plan(Schedule(2, 0.01))
-    monkeypatch.setitem(plans.QUICK_TABLE1, "load_digits", dict.fromkeys(range(1, 6), plain))
-    name = "hidden8-seed0-load_digits.h5"
-    assert table1.main([*own, "--epochs", "1", "--limit", "50"]) == 0
-    assert table1.main(own) == 0
-    trial = store.read_run(tmp_path / "runs" / "table1-epochs1-limit50" / name)
-    run = store.read_run(tmp_path / "runs" / "table1" / name)
-    assert (trial.epochs, trial.config.data.n_train) == (1, 50)
-    assert (run.epochs, run.config.data.n_train) == (2, 1437)
-
-
 def test_trial_of_an_older_version_is_gone_on_with_in_the_usual_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = ["--hidden", "8", "--data", "digits", "--limit", "50", "--eta", "0.01"]

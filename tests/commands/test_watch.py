@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from watched_runs import NOW, WRITTEN, make_run, write
 
 from deepbig_runtime.errors import Interrupted, Problem
@@ -168,15 +167,6 @@ def test_a_folder_that_goes_while_it_is_searched_stops_nothing(tmp_path, monkeyp
 
     monkeypatch.setattr(store, "run_files", gone)
     assert watch.scan([tmp_path], first) == first
-
-
-def test_scan_makes_no_file_and_waits_for_no_lock(tmp_path):
-    write(tmp_path / "a.h5", make_run())
-    with FileLock(tmp_path / "a.lock"):
-        before = {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.iterdir())}
-        assert watch.scan([tmp_path], {})[tmp_path / "a.h5"].run.epochs == 4
-        after = {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.iterdir())}
-    assert after == before
 
 
 def test_without_a_terminal_it_prints_once_and_cuts_nothing(tmp_path, capsys, monkeypatch):

@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from threading import Event, Timer
 from types import SimpleNamespace
 
 import h5py
@@ -257,33 +257,46 @@ def test_signal_saves_and_the_same_command_resumes(uninterrupted, tmp_path, sign
     assert bits(path) == bits(uninterrupted)
 
 
-class WhileSaved(runs.Callbacks):
+class Noted(runs.Callbacks):
+    """Notes the epochs that are reported, each with the number of images trained until then.
+
+    on_tick: called in each tick with that number.
+    """
+
+    def __init__(self, on_tick=lambda n_images: None):
+        self._on_tick, self.epochs, self.images = on_tick, {}, 0
+
+    def tick(self, n_images):
+        self.images += n_images
+        self._on_tick(self.images)
+
+    def epoch(self, row):
+        self.epochs[row.epoch] = self.images
+
+
+class WhileSaved(Noted):
     """Calls `tick` in the first tick that comes while epoch 2 is saved, which then calls `save`.
 
-    reported: epochs passed to `epoch`. overlapped: whether there was such a tick.
+    overlapped: whether there was such a tick.
     """
 
     def __init__(self, monkeypatch, tick=lambda: None, save=lambda: None):
-        self._tick, self._save = tick, save
-        self._begun, self._seen = threading.Event(), threading.Event()
-        self.reported, self.overlapped, write = [], False, store.write_run
+        begun, seen, self.overlapped, write = Event(), Event(), False, store.write_run
 
         def slow_write(path, run):
-            if run.epochs == 2 and not self._begun.is_set():
-                self._begun.set()
-                self.overlapped = self._seen.wait(HANG_SECONDS)
-                self._save()
+            if run.epochs == 2 and not begun.is_set():
+                begun.set()
+                self.overlapped = seen.wait(HANG_SECONDS)
+                save()
             write(path, run)
 
+        def on_tick(n_images):
+            if begun.is_set() and not seen.is_set():
+                seen.set()
+                tick()
+
+        super().__init__(on_tick)
         monkeypatch.setattr(store, "write_run", slow_write)
-
-    def tick(self, n_images):
-        if self._begun.is_set() and not self._seen.is_set():
-            self._seen.set()
-            self._tick()
-
-    def epoch(self, row):
-        self.reported.append(row.epoch)
 
 
 def interrupt():
@@ -294,7 +307,7 @@ def test_an_epoch_is_saved_while_the_next_one_is_trained(tmp_path, uninterrupted
     callbacks = WhileSaved(monkeypatch)
     train(tmp_path / "run.h5", callbacks=callbacks)
     assert callbacks.overlapped
-    assert callbacks.reported == [1, 2, 3, 4, 5, 6]
+    assert list(callbacks.epochs) == [1, 2, 3, 4, 5, 6]
     assert bits(tmp_path / "run.h5") == bits(uninterrupted)
 
 
@@ -319,7 +332,7 @@ def test_the_last_saved_epoch_is_reported_although_a_signal_came(tmp_path, monke
     callbacks = WhileSaved(monkeypatch, interrupt)
     with pytest.raises(Interrupted, match="2 of 6 epochs are safe"):
         train(tmp_path / "run.h5", callbacks=callbacks)
-    assert callbacks.reported == [1, 2]
+    assert list(callbacks.epochs) == [1, 2]
 
 
 def test_the_next_tick_reports_a_saved_epoch_or_ends_the_training(tmp_path, monkeypatch):
@@ -329,25 +342,17 @@ def test_the_next_tick_reports_a_saved_epoch_or_ends_the_training(tmp_path, monk
             wait([future])
             return future
 
-    class Count(runs.Callbacks):
-        def tick(self, n_images):
-            images.append(n_images)
-
-        def epoch(self, row):
-            reported.append(sum(images))
-
     def write(path, run):
         if run.epochs == 2:
             raise files.FileFault("there is no room")
         write_run(path, run)
 
-    images, reported, write_run = [], [], store.write_run
+    callbacks, write_run, n = Noted(), store.write_run, len(DATASET.train_labels)
     monkeypatch.setattr(runs, "ThreadPoolExecutor", AtOnce)
     monkeypatch.setattr(store, "write_run", write)
     with pytest.raises(files.FileFault, match="no room"):
-        train(tmp_path / "run.h5", callbacks=Count())
-    n = len(DATASET.train_labels)
-    assert (reported, sum(images)) == ([n], 2 * n)
+        train(tmp_path / "run.h5", callbacks=callbacks)
+    assert (callbacks.epochs, callbacks.images) == ({1: n}, 2 * n)
 
 
 @pytest.fixture
@@ -358,39 +363,25 @@ def seldom_saved(monkeypatch):
     monkeypatch.setattr(runs, "seconds_between_saves", lambda config: HANG_SECONDS)
 
 
-class Reported(runs.Callbacks):
-    """Notes epochs that are reported, and calls `action` in a tick of epoch 4."""
-
-    def __init__(self, action=lambda: None):
-        self._action, self._n, self.epochs = action, 0, []
-
-    def tick(self, n_images):
-        self._n += n_images
-        if self._n > 3 * len(DATASET.train_labels):
-            self._action()
-
-    def epoch(self, row):
-        self.epochs.append(row.epoch)
-
-
 def test_short_epochs_are_saved_together(seldom_saved, uninterrupted, tmp_path, monkeypatch):
-    path, callbacks, saved, write = tmp_path / "run.h5", Reported(), [], store.write_run
+    path, callbacks, saved, write = tmp_path / "run.h5", Noted(), [], store.write_run
     monkeypatch.setattr(store, "write_run", lambda *of: saved.append(of[1].epochs) or write(*of))
     train(path, callbacks=callbacks)
     assert saved == [1, 6]
-    assert callbacks.epochs == [1, 2, 3, 4, 5, 6]
+    assert list(callbacks.epochs) == [1, 2, 3, 4, 5, 6]
     assert bits(path) == bits(uninterrupted)
 
 
 @pytest.mark.parametrize("error", [Interrupted(signal.SIGINT), GpuFault("fell off the bus")])
 def test_an_end_saves_the_epochs_that_no_save_has(error, seldom_saved, uninterrupted, tmp_path):
-    def fail():
-        raise error
+    def fail(n_images):
+        if n_images > 3 * len(DATASET.train_labels):
+            raise error
 
-    path, callbacks = tmp_path / "run.h5", Reported(fail)
+    path, callbacks = tmp_path / "run.h5", Noted(fail)
     with pytest.raises(type(error), match=r"3 of 6 epochs are safe|fell off"):
         train(path, callbacks=callbacks)
-    assert callbacks.epochs == [1, 2, 3]
+    assert list(callbacks.epochs) == [1, 2, 3]
     assert epochs_on_disk(path) == 3
     train(path)
     assert bits(path) == bits(uninterrupted)
@@ -438,7 +429,7 @@ def test_lock_waits_for_a_run_that_is_released_soon(tmp_path):
     held.acquire()
     with pytest.raises(Problem, match="another process is training"), runs.lock(path, 0.1):
         pass
-    threading.Timer(0.3, held.release, kwargs={"force": True}).start()
+    Timer(0.3, held.release, kwargs={"force": True}).start()
     with runs.lock(path, timeout=HANG_SECONDS):
         assert not held.is_locked
 
