@@ -109,22 +109,10 @@ def test_plan_of_a_net_of_ones_own_is_that_of_the_nearest_in_size():
     assert (plans.nearest((800,)), plans.nearest((4000, 4000))) == (1, 4)
 
 
-@pytest.mark.parametrize(
-    ("out", "options", "complaint"),
-    [
-        ("out", ["--limit", "1438"], "limit is 1438, expected 1 to 1437"),
-        (
-            "out",
-            ["--limit", "90", "--validation", "9"],
-            "9 of the 90 training images of load_digits",
-        ),
-        ("file", [], "cannot make the folder .*file"),
-    ],
-)
-def test_bad_input_is_a_user_error(out, options, complaint, tmp_path):
+def test_a_file_in_the_place_of_the_folder_is_a_user_error(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises((Problem, FileFault), match=complaint):
-        table1.main(["--data", "digits", *options, "--out", str(tmp_path / out)])
+    with pytest.raises(FileFault, match=r"cannot make the folder .*file"):
+        table1.main(["--data", "digits", "--out", str(tmp_path / "file")])
     assert (tmp_path / "file").read_text() == "mine"
 
 
