@@ -93,7 +93,7 @@ def find_ink(colours: Pixels) -> Pixels:
     if distance.max() < MIN_CONTRAST:
         raise NoDigit("it shows no ink; expected a digit that stands out from its background")
     threshold = _threshold(distance)
-    border = _border(distance)
+    border = reading.border(distance)
     low = np.quantile(border, MIN_PAPER)
     if low > threshold / 2 or (distance > threshold).mean() > MAX_INK:
         raise NoDigit("it has no plain background; expected a digit on paper, nothing else")
@@ -101,16 +101,12 @@ def find_ink(colours: Pixels) -> Pixels:
     return np.clip((distance - low) / (high - low), 0, 1).astype(np.float32)
 
 
-def _border(values: np.ndarray) -> np.ndarray:
-    return np.concatenate((values[0], values[-1], values[1:-1, 0], values[1:-1, -1]))
-
-
 def _paper(colours: Pixels) -> np.ndarray:
     """The colour of the paper at each pixel: the plane that fits the border, without ink on it."""
     height, width = colours.shape[:2]
     y, x = np.mgrid[:height, :width]
     plane = np.stack((np.ones((height, width)), y / height, x / width), axis=2)
-    points, border = _border(plane), _border(colours)
+    points, border = reading.border(plane), reading.border(colours)
     keep = np.ones(len(points), bool)
     coefficients = np.zeros((3, 3))
     for _ in range(5):

@@ -329,9 +329,8 @@ def _scaled(pixels: np.ndarray, size: int) -> np.ndarray:
     pixels: uint8 (height, width) or (height, width, 3). Guess: bilinear interpolation, of all
     pixels below one of the result.
     """
-    border = np.concatenate((pixels[0], pixels[-1], pixels[1:-1, 0], pixels[1:-1, -1]))
     square = np.empty((size, size, *pixels.shape[2:]), np.uint8)
-    square[:] = np.median(border, axis=0)
+    square[:] = np.median(reading.border(pixels), axis=0)
     shape = pixels.shape[:2]
     height, width = (max(1, round(side * size / max(shape))) for side in shape)
     small = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)

@@ -74,6 +74,11 @@ def picture(path: Path, content: bytes) -> Iterator[Image.Image]:
         ) from None
 
 
+def border(pixels: np.ndarray) -> np.ndarray:
+    """The pixels at the border of a picture (height, width, ...), in one row."""
+    return np.concatenate((pixels[0], pixels[-1], pixels[1:-1, 0], pixels[1:-1, -1]))
+
+
 @contextmanager
 def refused(path: Path) -> Iterator[None]:
     """In the body errors of reading become Problem, a sentence that names the file."""

@@ -102,7 +102,7 @@ def write(path: Path, found: NetFile, half: bool, in_parts: bool = False) -> lis
     text = json.dumps(entry | {"sha256": NO_DIGITS})
     content = safetensors.numpy.save(tensors, {ENTRY: text})
     digits = hashlib.sha256(content).hexdigest()
-    content = _with_digits(content, NO_DIGITS, digits)
+    content = content.replace(NO_DIGITS.encode(), digits.encode(), 1)
     if not in_parts or len(content) <= PART_BYTES:
         files.replace(path, content)
         written = [path]
@@ -122,10 +122,6 @@ def _part_paths(path: Path, n: int) -> list[Path]:
     return [path.with_name(f"{path.name}.{number}of{n}") for number in range(1, n + 1)]
 
 
-def _with_digits(content: bytes, old: str, new: str) -> bytes:
-    return content.replace(old.encode(), new.encode(), 1)
-
-
 def read(path: Path) -> NetFile:
     """The content of a net file. path: its own, or that of one of its parts.
 
@@ -136,7 +132,7 @@ def read(path: Path) -> NetFile:
     content = _joined(path.with_name(part[1]), int(part[2])) if part else files.read_bytes(path)
     with files.checked(path):
         entry, tensors = _parse(content)
-        blank = _with_digits(content, entry.sha256, NO_DIGITS)
+        blank = content.replace(entry.sha256.encode(), NO_DIGITS.encode(), 1)
         if (found := hashlib.sha256(blank).hexdigest()) != entry.sha256:
             raise files.Malformed(f"expected SHA-256 {entry.sha256}, found {found}")
         config = configs.from_builtins("config", entry.config)

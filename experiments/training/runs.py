@@ -22,6 +22,7 @@ from experiments.training.provenance import Session
 from mlp_gpu import network, training
 from mlp_gpu.engine import Engine
 
+RESUMES = "the same command goes on from there"
 GPU_SAVE_SECONDS = 5  # of training between two saves: an epoch may be shorter than a save
 
 
@@ -320,6 +321,10 @@ def train_run(
             first_epoch=run.epochs + 1,
             tick=tick,
         )
+
+        def end(why: str) -> str:
+            return _end_early(path, run, saver, (latest, chosen), why)
+
         try:
             with saver:
                 callbacks.start(run.epochs)
@@ -340,21 +345,17 @@ def train_run(
                         callbacks.epoch_ended(run.epoch_seconds[-1])
                 saver.report(wait=True)
         except training.Diverged as reason:
-            kept = _end_early(path, run, saver, (latest, chosen), str(reason))
             raise Problem(
-                f"it cannot go on: {reason}; {kept}; try a lower --eta with another --out"
+                f"it cannot go on: {reason}; {end(str(reason))}; try a lower --eta with another "
+                "--out"
             ) from reason
         except TimeIsUp:
-            kept = _end_early(path, run, saver, (latest, chosen), "its minutes were over")
-            raise TimeIsUp(f"{kept}; the same command goes on from there") from None
+            raise TimeIsUp(f"{end('its minutes were over')}; {RESUMES}") from None
         except Interrupted as reason:
-            kept = _end_early(path, run, saver, (latest, chosen), reason.name)
-            raise Interrupted(
-                reason.signum, f"{kept}; the same command goes on from there"
-            ) from None
+            raise Interrupted(reason.signum, f"{end(reason.name)}; {RESUMES}") from None
         except (GpuFault, MemoryError) as reason:
             if saver.unsaved:
-                _end_early(path, run, saver, (latest, chosen), str(reason) or "no memory")
+                end(str(reason) or "no memory")
             raise
     return run
 

@@ -22,12 +22,12 @@ def sizes(description, source, n_classes=10):
 
 def test_the_papers_nets_have_its_sizes_and_numbers_of_weights():
     assert sizes("20M5s1-60M5s1-100M3-150N", MNIST) == [13, 5, 3, 1, 1]
-    assert sizes("300M6s1-MP2-500M4-MP4-500N", NORB, 5) == [46, 23, 20, 5, 1, 1]
-    weights = {100: 244_410, 200: 817_410, 300: 1_750_410, 400: 3_043_410}  # of Table 3
-    for n, expected in weights.items():
-        description = f"{n}M3-MP3-{n}M3-MP2-{n}M3-MP2-300N-100N"
-        assert sizes(description, CIFAR) == [30, 10, 8, 4, 2, 1, 1, 1, 1]
-        assert ConvNetwork.initial(description, CIFAR, 10, 0).n_weights == expected
+    for net in TABLES["norb"].nets.values():
+        assert sizes(net, NORB, 5)[-6:] == [46, 23, 20, 5, 1, 1]
+    nets = list(TABLES["cifar10"].nets.values())[:4]
+    assert sizes(nets[0], CIFAR) == [30, 10, 8, 4, 2, 1, 1, 1, 1]
+    weights = [ConvNetwork.initial(net, CIFAR, 10, 0).n_weights for net in nets]
+    assert weights == [244_410, 817_410, 1_750_410, 3_043_410]  # of Table 3
 
 
 def test_x_comes_first_and_is_apart_from_y():

@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
-from factories import SESSION
-from msgspec.structs import replace
 
-from experiments import blocks, readme
+from experiments import blocks
 from experiments.benchmarks import window
 from experiments.results import record_tables, records
-from experiments.results.records import BlockRecord, BlockRow, read_json
-from experiments.training.validation import to_json
+from experiments.results.records import BlockRecord, read_json
 from mlp_gpu import cpu
 from mlp_gpu.network import Network
 
@@ -90,24 +87,3 @@ def test_nets_are_trained_by_the_engine_on_other_images(digits, monkeypatch):
     assert len(np.unique(both, axis=0)) == 70 + 90
     originals = digits.train_images.reshape(len(digits.train_images), -1)
     assert not (both[:, np.newaxis] == originals).all(axis=2).any()
-
-
-ROW = BlockRow(
-    sizes=(841, 800, 10),
-    trained_on=20_000,
-    eta=1e-4,
-    steps=256,
-    distances=dict(zip(sorted(WAYS), (1e-6, 2.34e-5, 3e-5, 4e-5), strict=True)),
-    sweeps_per_image=dict(zip(records.WINDOWS, (4.04, 6.96), strict=True)),
-)
-SOURCE = replace(SESSION, commit="c" * 40)
-RECORD = BlockRecord(data="MNIST", seed=0, rows=[ROW], provenance=SOURCE)
-
-
-def test_the_page_has_the_records_of_all_machines(empty):
-    for name in "ab":
-        (empty / "results" / name).mkdir(parents=True)
-        (empty / "results" / name / "blocks.json").write_bytes(to_json(RECORD))
-    text = readme.pages()["docs/online-in-blocks.md"]["blocks"]
-    assert text == "\n\n".join(2 * [record_tables.block_table(RECORD)])
-    assert "seed 0; Some CPU; python 3.11; 2026-01-02; commit cccccccccccc:" in text

@@ -8,7 +8,6 @@ from committee_cases import HERE, read_csv
 from factories import changed
 from natural_files import make_cifar, make_norb
 
-from cnn_gpu import layers
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, TRANSLATION
 from deform_gpu.batches import deform_set
@@ -58,7 +57,6 @@ PAIRS += ["--eta", "1e-2", "--eta-decay", "0.9", *HERE]
 COLOURS = ["--data", "cifar10", "--net", "12M5-MP2-20M5-MP2-40N", "--epochs", "6"]
 COLOURS += ["--eta", "5e-3", "--eta-decay", "0.9", *HERE]
 N_TEST = 60
-NORB, CIFAR10 = KINDS["NORB"], KINDS["CIFAR10"]
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +118,7 @@ def test_digits_keep_their_deformation_and_configuration(digits):
     """So their older runs are resumed."""
     assert cnn.deformation_of(KINDS["MNIST"], None) == TABLE1
     assert cnn.deformation_of(KINDS["MNIST"], 3.0) == replace(TABLE1, translation=3.0)
-    assert cnn.deformation_of(CIFAR10, None) == replace(TRANSLATION, translation=5.0)
+    assert cnn.deformation_of(KINDS["CIFAR10"], None) == replace(TRANSLATION, translation=5.0)
     config = configs.make_config(digits, "3M5", Schedule(), 0, TABLE1, "cpu")
     assert config.source == (1, 29, 29)
     assert "n_classes" not in config.to_builtins()
@@ -151,18 +149,6 @@ def test_deformer_moves_all_maps_of_an_image_together(deformation):
 
 
 # The tables of the paper
-
-
-def test_the_nets_are_the_papers():
-    weights = [
-        sum(layer.n_weights for layer in layers.parse(net, CIFAR10.source, 10))
-        for net in TABLES["cifar10"].nets.values()
-    ]
-    assert weights[:4] == [244_410, 817_410, 1_750_410, 3_043_410]
-    for net in TABLES["norb"].nets.values():
-        found = layers.parse(net, NORB.source, 5)
-        assert [layer.maps.width for layer in found][-6:] == [46, 23, 20, 5, 1, 1]
-    assert found[0].maps.n == 6  # the pair, and what two hats make of each
 
 
 def test_rows_are_those_of_tables_2_and_3_and_have_plans():

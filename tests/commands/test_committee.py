@@ -10,9 +10,7 @@ from committee_cases import (
     ERRORS,
     HERE,
     TABLE4_ERRORS,
-    make_jobs,
     make_run,
-    numbered,
     read_csv,
     tables_of,
 )
@@ -21,7 +19,7 @@ from experiments import committee
 from experiments.datasets import data
 from experiments.drawing import figures
 from experiments.results.committees import EXPERIMENTS
-from experiments.training import configs, jobs
+from experiments.training import jobs
 
 
 def bars(*widths):
@@ -184,9 +182,3 @@ def test_failed_net_spoils_only_its_own_committees(made_up, tmp_path, capsys):
     assert committee.main([*HERE, "--experiment", "6", "--out", str(tmp_path / "none")]) == 1
     assert list((tmp_path / "none").iterdir()) == []
     assert capsys.readouterr().out == ""
-
-
-def test_largest_seed_is_valid_for_seven_nets():
-    made = make_jobs(EXPERIMENTS[4], "--seed", str(2**63))
-    assert [job.config.seed for job in made] == [2**63 + k for k in range(7)]
-    configs.prepare(numbered(), made[-1].config)

@@ -57,15 +57,20 @@ def content(path):
     return json.loads(re.search(r"const DATA = (.*);", path.read_text())[1])
 
 
-def ask(browser, path, script, argument=None, width=1000):
-    """What a script returns on the page; nothing must go wrong there."""
+def visit(browser, path, work, width=1000):
+    """What work(page) returns; nothing must go wrong on the page."""
 
-    def work(page, problems):
-        found = page.evaluate(script, argument)
+    def look(page, problems):
+        found = work(page)
         assert not problems
         return found
 
-    return browser.visit(path, width, "screen", work)
+    return browser.visit(path, width, "screen", look)
+
+
+def ask(browser, path, script, argument=None):
+    """What a script returns on the page."""
+    return visit(browser, path, lambda page: page.evaluate(script, argument))
 
 
 def digits():
@@ -184,15 +189,14 @@ def test_ink_is_centred_as_mnist_has_it(browser, written):
 
 def drawn(page):
     """What the page says."""
-    texts = page.evaluate(
+    return page.evaluate(
         """() => [byId("answer").textContent, byId("deformed-answer").textContent,
         [...byId("bars").rows].map((row) => row.cells[1].textContent)]"""
     )
-    return texts
 
 
 def test_drawing_with_the_mouse_and_with_keys(browser, written):
-    def work(page, problems):
+    def work(page):
         said = [drawn(page)]
         box = page.locator("#paper").bounding_box()
         page.mouse.move(box["x"] + 140, box["y"] + 40)
@@ -212,10 +216,9 @@ def test_drawing_with_the_mouse_and_with_keys(browser, written):
         said.append(drawn(page))
         page.keyboard.press("Delete")
         said.append(drawn(page))
-        assert not problems
         return said
 
-    before, mouse, cleared, keys, deleted = browser.visit(written, 1000, "screen", work)
+    before, mouse, cleared, keys, deleted = visit(browser, written, work)
     assert before == cleared == deleted
     assert before[0].startswith("Draw a digit")
     assert before[1] == ""
@@ -230,14 +233,13 @@ def test_drawing_with_the_mouse_and_with_keys(browser, written):
 
 
 def test_answer_is_in_view_on_a_phone_while_one_draws(browser, written):
-    def work(page, problems):
+    def work(page):
         page.set_viewport_size({"width": 360, "height": 640})
         page.locator("#paper").click()
         answer, paper = (page.locator(name).bounding_box() for name in ("#answer", "#paper"))
-        assert not problems
         return page.locator("#answer").text_content(), answer, paper
 
-    said, answer, paper = browser.visit(written, 360, "screen", work)
+    said, answer, paper = visit(browser, written, work, 360)
     assert re.fullmatch(r"\d, \d+\.\d %", said)
     assert answer["y"] + answer["height"] <= 640
     assert paper["y"] + paper["height"] <= answer["y"]  # and does not cover the paper
@@ -247,7 +249,7 @@ def test_one_finger_draws_and_others_and_other_buttons_do_not(browser, written):
     send = """([kind, options]) => paper.dispatchEvent(new PointerEvent(kind, {
         isPrimary: true, button: 0, buttons: 1, pointerId: 1, bubbles: true, ...options }))"""
 
-    def work(page, problems):
+    def work(page):
         box = page.locator("#paper").bounding_box()
         page.evaluate("() => { paper.setPointerCapture = () => {}; }")  # of a made-up pointer
 
@@ -263,19 +265,16 @@ def test_one_finger_draws_and_others_and_other_buttons_do_not(browser, written):
         ink += [do("pointerdown", 50, 50), do("pointermove", 50, 90)]
         ink += [do("pointermove", 200, 200, isPrimary=False, pointerId=2)]
         ink += [do("pointermove", 60, 200, buttons=0), do("pointermove", 60, 250)]
-        assert not problems
         return ink
 
-    right_down, right_moved, down, moved, other, released, later = browser.visit(
-        written, 1000, "screen", work
-    )
+    right_down, right_moved, down, moved, other, released, later = visit(browser, written, work)
     assert right_down == right_moved == 0
     assert 0 < down < moved
     assert moved == other == released == later
 
 
 def test_what_a_screen_reader_says_comes_when_the_drawing_rests(browser, written):
-    def work(page, problems):
+    def work(page):
         spoken = "() => byId('spoken').textContent"
         page.wait_for_function(f"{spoken} !== ''")
         before = page.evaluate(spoken)
@@ -289,17 +288,16 @@ def test_what_a_screen_reader_says_comes_when_the_drawing_rests(browser, written
         ring = page.evaluate(
             "() => [byId('ring').style.left, getComputedStyle(byId('ring')).display]"
         )
-        assert not problems
         return before, at_once, said, answers, ring
 
-    before, at_once, said, (answer, deformed, _), ring = browser.visit(written, 360, "screen", work)
+    before, at_once, said, (answer, deformed, _), ring = visit(browser, written, work, 360)
     assert before == at_once == "Draw a digit, or load one below."
     assert said == f"The net says {answer}; deformed: {deformed}"
     assert ring == ["132px", "block"]
 
 
 def test_hard_digits_are_loaded_and_deformed(browser, written):
-    def work(page, problems):
+    def work(page):
         page.locator("#examples button").first.click()
         answer = page.evaluate("() => [likeliest(classify(shown)), byId('answer').textContent]")
         page.evaluate("() => { for (const id of ['alpha', 'beta', 'gamma']) byId(id).value = 0; }")
@@ -311,10 +309,9 @@ def test_hard_digits_are_loaded_and_deformed(browser, written):
         random = page.evaluate("() => random.affine[0]")
         page.locator("#again").click()
         assert page.evaluate("() => random.affine[0]") != random
-        assert not problems
         return answer, same, page.locator("#alpha-value").text_content()
 
-    (guess, said), (answer, deformed), alpha = browser.visit(written, 1000, "screen", work)
+    (guess, said), (answer, deformed), alpha = visit(browser, written, work)
     example = content(written)["examples"][0]
     assert guess == example["guess"]
     assert said.startswith(f"{guess}, ")

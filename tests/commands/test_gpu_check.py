@@ -21,23 +21,18 @@ from experiments.training.gpu_trial import Trial
 from experiments.training.provenance import REPOSITORY
 
 
-@pytest.mark.parametrize(
-    ("variable", "reason"),
-    [("CUDA_VISIBLE_DEVICES=-1", ""), ("NUMBA_ENABLE_CUDASIM=1", "numba only simulates a GPU, ")],
-)
-def test_command_without_a_gpu_ends_with_status_2(variable, reason, tmp_path):
-    command = ["env", "-u", "NUMBA_ENABLE_CUDASIM", variable, sys.executable]
+def test_command_without_a_gpu_ends_with_status_2(tmp_path):
     result = subprocess.run(
-        [*command, "-m", "experiments.gpu_check", "--out", str(tmp_path / "out")],
+        [sys.executable, "-m", "experiments.gpu_check", "--out", str(tmp_path / "out")],
+        env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"},
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
-        check=False,
         timeout=HANG_SECONDS,
     )
     assert (result.returncode, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
-    assert line.startswith(f"error: there is no GPU to check: {reason}")
+    assert line.startswith("error: there is no GPU to check: numba only simulates a GPU, ")
     assert not (tmp_path / "out").exists()
 
 
@@ -101,7 +96,6 @@ def test_record_and_table(fakes, tmp_path, monkeypatch, capsys):
     assert rows["GPU"]["result"] == "Some GPU 9000, driver 580.1, CUDA 13.0"
     assert rows["self-test"]["result"] == "differences up to 1e-05"
     assert all(row["passed"] is True for row in rows.values())
-    assert all(0 <= row["seconds"] < HANG_SECONDS for row in rows.values())
     assert rows["tests on the GPU"]["details"] == {"made by": "tests"}
     source = found["provenance"]
     commit = source["commit"] + "-dirty" * source["dirty"]
@@ -127,11 +121,6 @@ def test_record_and_table(fakes, tmp_path, monkeypatch, capsys):
         )
         for net, profile, seconds in ((1, "short", 600), (4, "paper", 60 * 8))
     ]
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.out.splitlines()]
-    table = [line for line in lines if len(line) > 2]
-    assert table[0][:3] == ["check", "passed", "result"]
-    assert [line[0] for line in table[2:]] == NAMES
-    assert ["tests on the GPU", "yes", "tests passed"] in [line[:3] for line in table]
     assert [f"{name} ..." in said.err for name in NAMES] == [True] * len(NAMES)
 
 

@@ -55,18 +55,8 @@ def test_strengths_scale_with_the_side_and_colours_only_move(letters, things):
     assert fit_deformation(TABLE1, data.load("digits").kind) == TABLE1
 
 
-def test_images_of_28_pixels_become_29(letters):
-    small = data.load(str(letters))
-    assert small.train_images.shape == (30, 12, 12)
-    assert (small.train_images == IMAGES[:30] / np.float32(127.5) - 1).all()
-    from mnist_files import NAMES, idx
-
-    for i, part in ((0, slice(30)), (2, slice(30, 40))):
-        large = np.pad(IMAGES[part], ((0, 0), (8, 8), (8, 8)))
-        (letters / NAMES[i]).write_bytes(idx(large))
-    found = data.load(str(letters))
-    assert found.train_images.shape == (30, 29, 29)
-    assert found.kind.source.n_neurons == 841
+def test_images_of_a_folder_are_scaled_as_mnists(letters):
+    assert (data.load(str(letters)).train_images == IMAGES[:30] / np.float32(127.5) - 1).all()
 
 
 def test_convolutional_net_learns_colour_pictures(things, tmp_path, capsys):

@@ -1,20 +1,17 @@
 """`python -m experiments.watch`: its lines on run files, with and without a terminal."""
 
 import os
-import select
-import subprocess
+import re
+import signal
 import sys
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
-from waiting import HANG_SECONDS
 from watched_runs import NOW, WRITTEN, make_run, write
 
-from deepbig_runtime.errors import Problem
+from deepbig_runtime.errors import Interrupted, Problem
 from experiments import watch
 from experiments.training import store
-from experiments.training.provenance import REPOSITORY
 from experiments.watch import Snapshot
 
 
@@ -172,18 +169,6 @@ def test_a_folder_that_goes_while_it_is_searched_stops_nothing(tmp_path, monkeyp
     assert watch.scan([tmp_path], first) == first
 
 
-def test_scan_makes_no_file_and_waits_for_no_lock(tmp_path):
-    write(tmp_path / "a.h5", make_run())
-    with FileLock(tmp_path / "a.lock"):
-        before = {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.iterdir())}
-        assert watch.scan([tmp_path], {})[tmp_path / "a.h5"].run.epochs == 4
-        after = {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.iterdir())}
-    assert after == before
-
-
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's terminals")
-
-
 def test_without_a_terminal_it_prints_once_and_cuts_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     name = "a-name-that-is-far-too-long-for-a-terminal-of-eighty-columns-but-not-for-a-file"
@@ -206,64 +191,26 @@ def test_nothing_there(tmp_path):
         watch.main([str(tmp_path), str(tmp_path / "no.h5")])
 
 
-class Terminal:
-    """The command on a terminal of its own, 70 columns wide and 6 lines high."""
+def test_on_a_terminal_it_redraws_until_ctrl_c(tmp_path, monkeypatch, capsys):
+    drawn = []
 
-    def __init__(self, *arguments):
-        import fcntl  # not on Windows
-        import struct
-        import termios
+    def sleep(seconds):
+        drawn.append(capsys.readouterr().out)
+        write(tmp_path / "a.h5", make_run(epochs=5))
+        if len(drawn) > 1:
+            raise Interrupted(signum)
 
-        self.main, side = os.openpty()
-        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 6, 70, 0, 0))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "experiments.watch", *arguments],
-            stdin=side,
-            stdout=side,
-            stderr=side,
-            cwd=REPOSITORY,
-            env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")},
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
-        os.close(side)
-
-    def read_until(self, part):
-        """What comes until `part` has, or until the end of the command if that is None."""
-        came = ""
-        while part is None or part not in came:
-            assert select.select([self.main], [], [], HANG_SECONDS)[0], f"only {came!r} came"
-            try:
-                came += os.read(self.main, 65536).decode()
-            except OSError:  # Linux says so when the other side is closed
-                assert part is None, f"{part!r} did not come, but {came!r}"
-                break
-        return came
-
-
-@linux
-def test_on_a_terminal_it_redraws_until_ctrl_c(tmp_path):
-    for i in range(4):
-        write(tmp_path / f"net{i}.h5", make_run(why="SIGINT", started=NOW - i))
-    terminal = Terminal(str(tmp_path))
-    try:
-        first = terminal.read_until("and 2 more\r\n\x1b[J")
-        assert first.startswith("\x1b[H\x1b[K0 of 4 runs training; ")
-        assert "net0" in first
-        assert "net2" not in first  # there is no line for it
-        write(tmp_path / "net0.h5", make_run(epochs=5, of=10, why="SIGINT", started=NOW))
-        write(tmp_path / "net4.h5", make_run(epochs=7, of=10, why="SIGINT", started=NOW + 1))
-        terminal.read_until("net4")
-        last = terminal.read_until("and 3 more\r\n\x1b[J")  # the table stays
-        assert "5/10" in last
-        os.write(terminal.main, b"\x03")
-        rest = terminal.read_until(None)
-        assert terminal.process.wait(HANG_SECONDS) == 0
-    finally:
-        terminal.process.kill()
-    assert rest.replace("^C", "").endswith("\r\n")  # Linux may echo the key after the answer
-    assert "Traceback" not in rest
-    assert "stopped by" not in rest
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(watch.time, "sleep", sleep)
+    write(tmp_path / "a.h5", make_run())
+    signum = signal.SIGINT
+    watch.main([str(tmp_path)])
+    assert [watch.HOME in text for text in drawn] == [True, True]
+    assert [re.findall(r"\d/10", text) for text in drawn] == [["4/10"], ["5/10"]]
+    assert capsys.readouterr().out == "\n"  # behind the table, which stays
+    signum = signal.SIGTERM
+    with pytest.raises(Interrupted):
+        watch.main([str(tmp_path)])
 
 
 def test_on_a_terminal_once_prints_all_rows(tmp_path, monkeypatch, capsys):

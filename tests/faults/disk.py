@@ -201,9 +201,7 @@ def recorded(folder, asked):
         mock.patch.object(builtins, "open", open_file),
         follow("fsync", sync),
         follow("replace", rename),
-        follow("rename", rename),
         follow("unlink", remove),
-        follow("remove", remove),
     ):
         yield disk
     assert disk.content() == read(folder), "the folder was changed in a way that is not followed"

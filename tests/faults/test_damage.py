@@ -1,7 +1,6 @@
 """Damaged files of every kind: each is refused in a sentence, or read right.
 
-Each is read in a fork of this process, within seconds and memory; a file of each kind also by a
-command.
+Each is read in a fork of this process, within seconds and memory, some by commands.
 """
 
 import gzip
@@ -34,7 +33,6 @@ NETS = {"perceptron": (841, 12, 10), "convolutional": "2M5s1-MP5-9N"}
 EPOCHS = 3
 DATA = data.limit(DATASET, 40)
 GZIP = b"\x1f\x8b"
-PICTURE = provenance.REPOSITORY / "docs" / "pictures" / "three.png"
 
 
 @pytest.fixture(scope="module")
@@ -217,23 +215,3 @@ def test_a_damaged_run_is_refused_or_right(source, whole, expected, seconds, cop
     tried()
     right = expected.get((name, reader)) if damage is changed_bytes else None
     check((readers | COMMANDS)[reader], folder, seconds, right)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "file", "line"),
-    [
-        ("perceptron", "run.h5", ("figure1", "run.h5", "--data-dir=missing")),
-        ("convolutional", "run.weights.h5", ("export", "--net", "run.h5")),
-        ("convolutional net", "run.safetensors", ("recognise", PICTURE, "--net=run.safetensors")),
-        ("cifar10", None, ("table1", "--data=cifar10", "--data-dir=.")),
-    ],
-)
-def test_a_command_refuses_a_damaged_file(name, file, line, whole, copied, tried):
-    folder = copied(whole / name)
-    path = folder / (file or max(os.listdir(folder)))
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    tried()
-    commands.run([f"experiments.{line[0]}", *line[1:]], folder).check(2)

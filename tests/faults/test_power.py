@@ -5,8 +5,6 @@ more than temporary files, one each is trained to the end.
 """
 
 import contextlib
-import hashlib
-import json
 import signal
 import tempfile
 from pathlib import Path
@@ -60,8 +58,7 @@ class SmallRun:
         schedule = Schedule(EPOCHS, 0.3, 0.9)
         self._config = make_config(self._data, (841, 2, 10), schedule, 0, TABLE1, "cpu")
         self._engine = nets.make_engine(self._config, "graph")
-        self._states = {}
-        self._allowed = []
+        self._found = []  # states, and the epochs as one of which each must open
         self._train(self._path("undisturbed"))
         self._bits = bits(self._path("undisturbed"))
 
@@ -105,30 +102,25 @@ class SmallRun:
             self._collect(followed, {done})
             self._train(path, _Until(epoch, saved, scenario == "signal"))
             self._collect(followed, {epoch})
-        return len(self._allowed)
+        return len(self._found)
 
     def _collect(self, followed, epochs):
         """Collect all states that a cut could leave now, which must open as one of these epochs."""
-        for state in followed.after_a_cut():
-            digest = hashlib.sha256()
-            for name, content in sorted(state.items()):
-                digest.update(f"{name} {len(content)} ".encode() + content)
-            self._states[digest.digest()] = state
-            self._allowed.append((digest.digest(), epochs))
+        self._found += [(frozenset(state.items()), epochs) for state in followed.after_a_cut()]
 
     def check(self):
         """Open each state, and train one of each kind to the end."""
         opened, kinds = {}, {}
-        for digest, state in self._states.items():
-            with self._written(state) as path:
-                try:
-                    opened[digest] = runs.epochs_done(path, self._config)
-                except Fault as fault:
-                    raise AssertionError(f"{_describe(state)}: {fault}") from None
-            kinds[self._kind(state)] = state
-        for digest, epochs in self._allowed:
-            found = f"{_describe(self._states[digest])} is of epoch {opened[digest]}"
-            assert opened[digest] in epochs, f"{found}, expected one of {epochs}"
+        for state, epochs in self._found:
+            if state not in opened:
+                with self._written(state) as path:
+                    try:
+                        opened[state] = runs.epochs_done(path, self._config)
+                    except Fault as fault:
+                        raise AssertionError(f"{_describe(state)}: {fault}") from None
+                kinds[_kind(state)] = state
+            found = f"{_describe(state)} is of epoch {opened[state]}"
+            assert opened[state] in epochs, f"{found}, expected one of {epochs}"
         for state in kinds.values():
             with self._written(state) as path:
                 self._train(path)
@@ -140,20 +132,19 @@ class SmallRun:
     def _written(self, state):
         """The path of the run in a folder that a cut has left."""
         with tempfile.TemporaryDirectory(dir=self._folder) as name:
-            for file, content in state.items():
+            for file, content in state:
                 Path(name, file).write_bytes(content)
             yield Path(name, "run.h5")
 
-    def _kind(self, state):
-        """Which of the files that are named for good it has, and whether there are others."""
-        names = sorted(state)
-        whole = [name for name in names if not name.endswith(".tmp")]
-        contents = tuple(hashlib.sha256(state[name]).digest() for name in whole)
-        return *whole, *contents, len(names) > len(whole)
+
+def _kind(state):
+    """The files that are named for good, and whether there are others."""
+    named = frozenset((name, content) for name, content in state if not name.endswith(".tmp"))
+    return named, named != state
 
 
 def _describe(state):
-    return json.dumps({name: f"{len(content)} bytes" for name, content in sorted(state.items())})
+    return ", ".join(f"{name} of {len(content)} bytes" for name, content in sorted(state))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

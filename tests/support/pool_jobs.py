@@ -31,8 +31,6 @@ def fail_oddly(channel):
 
 def end_worker(channel, kind):
     """End the worker process."""
-    if kind == "exits":
-        os._exit(3)
     os.kill(os.getpid(), getattr(signal, kind))
     time.sleep(60)
 
@@ -47,13 +45,6 @@ def sleep(channel):
     """A job that takes long and asks for no stop signal, as compiling does."""
     channel.send(Trained("sleep", os.getpid()))
     time.sleep(9999)  # a pool that waits for its end hangs
-
-
-def die_when_stopped(channel):
-    channel.send(Trained("die", os.getpid()))
-    while not channel.stop_signal():
-        time.sleep(0.01)
-    end_worker(channel, "SIGKILL")
 
 
 def wait_for_stop(channel, folder):

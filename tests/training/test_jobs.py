@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from factories import changed
 from filelock import FileLock
@@ -53,36 +52,15 @@ def train_all(queue, pool):
     return [o.run for o in outcomes], [o.failure for o in outcomes if o.failure]
 
 
-TIMES = "seconds", "seconds_by_median", "date"
+def stop_after(epoch, job):
+    """Train until an epoch of that number is saved, and stop there as a signal would."""
 
+    def send(message):
+        if isinstance(message, EpochSaved) and message.epoch == epoch:
+            raise Interrupted(signal.SIGTERM)
 
-def table_rows(folder):
-    """The table without times."""
-    with (folder / "table1-hidden9-load_digits.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
-
-
-def assert_same_table(folder, expected):
-    paths, others = store.run_files(folder), store.run_files(expected)
-    assert [(path.name, bits(path)) for path in paths] == [(p.name, bits(p)) for p in others]
-    assert table_rows(folder) == table_rows(expected)
-
-
-def stop_after(epoch, queue, pool, signum=signal.SIGTERM):
-    """Train until an epoch of that number is told, and stop there as a signal would."""
-
-    class Stopping(View):
-        stopped = False
-
-        def show(self, message):
-            if isinstance(message, EpochSaved) and message.epoch == epoch and not self.stopped:
-                self.stopped = True
-                raise Interrupted(signum)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "View", Stopping)
-        jobs.train_all(queue, pool)
+    with pytest.raises(Interrupted):
+        jobs.train_job(Channel(send), job)
 
 
 def make_jobs(folder, n=3):
@@ -95,14 +73,6 @@ def expected(tmp_path_factory):
     queue = make_jobs(tmp_path_factory.mktemp("expected"))
     jobs.train_all(queue, InProcess())
     return [bits(job.path) for job in queue]
-
-
-@pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    """The folder of a table that was made in one process and in one go."""
-    folder = tmp_path_factory.mktemp("table")
-    assert table1.main([*TABLE, "--workers", "1", "--out", str(folder)]) == 0
-    return folder
 
 
 class Mortal(InProcess):
@@ -172,8 +142,7 @@ def test_time_is_announced_for_each_group_of_equal_jobs(tmp_path, capsys):
     queue = [make_job(tmp_path, seed, epochs=4) for seed in range(5)]
     queue[3] = replace(queue[3], config=changed(queue[3].config, data={"n_train": 60}))
     jobs.train_all(queue[:1], InProcess())
-    with pytest.raises(Interrupted):
-        stop_after(1, queue[4:], InProcess())
+    stop_after(1, queue[4])
     done = store.read_run(queue[4].path).epochs  # the next one may be trained meanwhile
     capsys.readouterr()
     jobs.train_all(queue, Slow())
@@ -202,24 +171,6 @@ def test_futures_are_let_go_as_they_come(tmp_path):
     queue = [make_job(tmp_path, seed, epochs=1) for seed in range(4)]
     jobs._train_unfinished(queue, Holding(), View([Track(j.label, j.config, 1) for j in queue]))
     assert len(held) == 4
-
-
-def test_failed_runs_are_named_at_once_and_the_others_go_on(expected, tmp_path, capsys):
-    queue = [make_job(tmp_path, 7, eta=np.inf), *make_jobs(tmp_path)]
-    with FileLock(queue[2].path.with_suffix(".lock")):
-        found, failures = train_all(queue, InProcess())
-    assert found[0] is None
-    assert found[2] is None
-    assert [bits(queue[k].path) for k in (1, 3)] == expected[::2]
-    assert [run_bits(found[k]) for k in (1, 3)] == [bits[:4] for bits in expected[::2]]
-    diverged, locked = failures
-    assert diverged.startswith("it cannot go on: the loss is not a finite number")
-    assert locked.startswith(f"another process is training {queue[2].path} ")
-    said = capsys.readouterr().err
-    assert said.index(f"failed: seed 7: {diverged}\n") < said.index("seed 0: epoch 1/")  # at once
-    assert said.index(f"failed: seed 1: {locked}\n") < said.index("seed 2: epoch 1/")
-    assert said.endswith("2 of 4 runs failed, see above\n")
-    assert "Traceback" not in said
 
 
 def test_trainings_stop_with_their_minutes_and_go_on_later(expected, tmp_path, monkeypatch, capsys):
@@ -255,30 +206,43 @@ def test_an_epoch_begins_only_if_it_ends_in_time():
         reporter(-1).tick(1)
 
 
-def test_exceptions_of_trainings_fail_their_runs_alone(expected, tmp_path, monkeypatch, capsys):
-    queue = make_jobs(tmp_path)
-    train_run = runs.train_run
+def test_runs_that_fail_are_named_at_once_and_the_others_go_on(
+    expected, tmp_path, monkeypatch, capsys
+):
+    queue, train_run = make_jobs(tmp_path, 5), runs.train_run
 
     def fail(path, *arguments):
-        if path == queue[0].path:
-            raise ZeroDivisionError("so it is")
-        if path == queue[1].path:  # a worker's error comes without the error that caused it
-            try:
-                raise MemoryError
-            finally:
-                raise ValueError("I/O operation on closed file.")
+        match path.stem:
+            case "seed1":
+                raise Problem("it cannot go on")
+            case "seed3":
+                raise ZeroDivisionError("so it is")
+            case "seed4":  # a worker's error comes without the error that caused it
+                try:
+                    raise MemoryError
+                finally:
+                    raise ValueError("I/O operation on closed file.")
         return train_run(path, *arguments)
 
     monkeypatch.setattr(runs, "train_run", fail)
-    found, (odd, memory) = train_all(queue, InProcess())
-    assert odd == "ZeroDivisionError: so it is"
-    assert "not enough memory" in memory
-    assert found[:2] == [None, None]
-    assert bits(queue[2].path) == expected[2]
-    assert capsys.readouterr().err.count("Traceback") == 1
+    found, failures = train_all(queue, InProcess())
+    assert [run is None for run in found] == [False, True, False, True, True]
+    assert failures[:2] == ["it cannot go on", "ZeroDivisionError: so it is"]
+    assert "not enough memory" in failures[2]
+    assert [bits(queue[k].path) for k in (0, 2)] == expected[::2]
+    assert [run_bits(found[k]) for k in (0, 2)] == [bits[:4] for bits in expected[::2]]
+    said = capsys.readouterr().err
+    assert said.index("failed: seed 1: it cannot go on\n") < said.index("seed 2: epoch 1/")
+    assert said.endswith("3 of 5 runs failed, see above\n")
+    assert said.count("Traceback") == 1  # of the error in our code
 
 
-def test_table_has_the_runs_that_did_not_fail(table, tmp_path, capsys):
+def test_table_has_the_runs_that_did_not_fail(tmp_path, capsys):
+    def table():
+        (path,) = tmp_path.glob("table1*.csv")
+        rows = list(csv.DictReader(path.open(newline="")))
+        return [[value for name, value in row.items() if name not in TIMES] for row in rows]
+
     argv = [*TABLE, "--workers", "1", "--out", str(tmp_path)]
     first, second = (tmp_path / f"hidden9-seed{k}-load_digits.lock" for k in range(2))
     with FileLock(first), FileLock(second):
@@ -288,9 +252,12 @@ def test_table_has_the_runs_that_did_not_fail(table, tmp_path, capsys):
     with FileLock(first):
         assert table1.main(argv) == 1
     assert "failed: 841-9-10, seed 0: another process is training " in capsys.readouterr().err
-    assert table_rows(tmp_path) == table_rows(table)[1:]
+    others = table()
     assert table1.main(argv) == 0  # now that it can be had
-    assert_same_table(tmp_path, table)
+    assert table()[1:] == others
+
+
+TIMES = "seconds", "seconds_by_median", "date"
 
 
 class Elsewhere(InProcess):
@@ -306,8 +273,7 @@ class Elsewhere(InProcess):
 
 def test_runs_trained_in_another_folder_are_written_here(expected, tmp_path, capsys):
     queue = make_jobs(tmp_path / "here")
-    with pytest.raises(Interrupted):
-        stop_after(4, queue[:1], InProcess())  # begun here: its weights are of no use any more
+    stop_after(4, queue[0])  # begun here: its weights are of no use any more
     found, failures = train_all(queue, Elsewhere(tmp_path / "there"))
     assert failures == []
     assert [run_bits(run) for run in found] == [bits[:4] for bits in expected]

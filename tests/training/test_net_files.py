@@ -141,12 +141,6 @@ def test_read_damaged_is_refused(damage, found, tmp_path):
     assert "is damaged" in expect_sentence(lambda: net_files.read(path))
 
 
-def test_load_of_an_old_net_file_says_how_to_export_anew(tmp_path):
-    said = expect_sentence(lambda: load(tmp_path / "old.net"))
-    assert "older version" in said
-    assert "python -m experiments.export --net RUN.h5" in said
-
-
 @pytest.mark.parametrize(
     ("bias", "kind", "why"),
     [
