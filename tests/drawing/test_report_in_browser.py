@@ -18,12 +18,9 @@ def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width, schem
     shot = tmp_path / "page.png"
     facts = check_page(browser, written, width, shot, scheme=scheme)
     assert facts["figures"] == 3
-    assert facts["tables"] == written.read_text().count("<table>")
-    levels = [level for level, _ in facts["headings"]]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(b <= a + 1 for a, b in pairwise(levels))
-    assert len(set(facts["ids"])) == len(facts["ids"])
+    first, *levels = [level for level, _ in facts["headings"]]
+    assert first == 1
+    assert all(1 < b <= a + 1 for a, b in pairwise([first, *levels]))
     assert HOSTILE in facts["text"]
     with Image.open(shot) as shown:
         assert shown.size[0] == width
