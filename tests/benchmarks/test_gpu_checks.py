@@ -52,22 +52,22 @@ def trained(moved=0.0, padding=0.0, loss=0.5, output=0.1, errors=7):
 @pytest.mark.parametrize(
     ("on_gpu", "again", "passed", "equal"),
     [
-        ({"moved": 1.0299}, {}, True, True),
-        ({"moved": 1.0301}, {}, False, True),  # three times as far as the baseline
+        ({"moved": 2.0598}, {}, True, True),
+        ({"moved": 2.0602}, {}, False, True),  # three times as far as the baseline
         ({"moved": np.nan}, {}, False, True),
         ({"errors": 8}, {}, True, True),
         ({"errors": 9}, {}, False, True),
-        *(({}, change, False, False) for change in ({"moved": 1 + 1e-7}, {"padding": -0.0})),
+        *(({}, change, False, False) for change in ({"moved": 2 + 2e-7}, {"padding": -0.0})),
         *(({}, change, False, False) for change in ({"loss": 0.6}, {"output": 0.1 + 1e-8})),
     ],
 )
 def test_two_gpu_trainings_are_compared_with_the_cpu(
     on_gpu, again, passed, equal, sample, monkeypatch
 ):
-    """The CPU engine moves a weight by 1, the baseline by 1.01, and the CPU engine has 7 wrong."""
-    on_gpu = {"moved": 1.0} | on_gpu
-    engines = (trained(moved=1.0), trained(**on_gpu), trained(**on_gpu | again))
-    by_baseline = trained(moved=1.01)[0].unpadded()
+    """The CPU engine moves a weight by 2, the baseline by 2.02, and the CPU engine has 7 wrong."""
+    on_gpu = {"moved": 2.0} | on_gpu
+    engines = (trained(moved=2.0), trained(**on_gpu), trained(**on_gpu | again))
+    by_baseline = trained(moved=2.02)[0].unpadded()
     monkeypatch.setattr(
         gpu_checks, "make_case", lambda name: (Network.blank(SIZES), *engines, None)
     )
@@ -77,7 +77,7 @@ def test_two_gpu_trainings_are_compared_with_the_cpu(
     result = gpu_checks.check_engines(sample, "graph")
     assert result.passed == passed
     assert result.text == (
-        f"load_digits: weights {abs(on_gpu['moved'] - 1):.2g} apart, another CPU program's 0.01; "
+        f"load_digits: weights {abs(on_gpu['moved'] / 2 - 1):.2g} apart, another CPU program's 0.01; "
         f"{on_gpu.get('errors', 7)} and 7 of 600 wrong; "
         f"two runs on the GPU {'' if equal else 'NOT '}bit-equal"
     )
