@@ -42,7 +42,7 @@ def sample(digits):
 
 
 def trained(moved=0.0, padding=0.0, loss=0.5, output=0.1, errors=7):
-    """A trained net, one of its 892 weights moved, and its last epoch."""
+    """A trained net, one of its weights moved, and its last epoch."""
     network = Network.blank(SIZES)
     network.weights[0][3, 4], network.weights[1][-1, -1] = moved, padding
     outputs = np.array([output], np.float32)
@@ -76,8 +76,9 @@ def test_two_gpu_trainings_are_compared_with_the_cpu(
     monkeypatch.setattr(gpu_checks, "deformed_epochs", lambda dataset: {})
     result = gpu_checks.check_engines(sample, "graph")
     assert result.passed == passed
+    apart = abs(on_gpu["moved"] / 2 - 1)
     assert result.text == (
-        f"load_digits: weights {abs(on_gpu['moved'] / 2 - 1):.2g} apart, another CPU program's 0.01; "
+        f"load_digits: weights {apart:.2g} apart, another CPU program's 0.01; "
         f"{on_gpu.get('errors', 7)} and 7 of 600 wrong; "
         f"two runs on the GPU {'' if equal else 'NOT '}bit-equal"
     )
