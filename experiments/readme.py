@@ -211,6 +211,11 @@ def ladder_rung(records: Collection[LadderRecord], rung: str) -> str:
     return paragraphs([*rows, *(times or ["Time: not measured yet."])])
 
 
+def meanings(columns: Mapping[str, str]) -> str:
+    """The meanings of columns, as a table."""
+    return markdown_table([{"column": name, "meaning": text} for name, text in columns.items()])
+
+
 def pages() -> dict[str, dict[str, str]]:
     """The parts of each page, by their names; of pages, by their paths in the repository."""
     results = read_results()
@@ -256,10 +261,8 @@ def pages() -> dict[str, dict[str, str]]:
                 )
                 for rows in results.startups.values()
             ),
-            "columns": markdown_table(timing_columns.meanings(timing_columns.NET_COLUMNS)),
-            "cnn-columns": markdown_table(
-                timing_columns.meanings(timing_columns.CNN_COLUMNS, timing_columns.NET_COLUMNS)
-            ),
+            "columns": meanings(timing_columns.NET_MEANINGS),
+            "cnn-columns": meanings(timing_columns.CNN_MEANINGS),
         },
         "docs/promises.md": {"campaign": paragraphs(campaigns)},
         "docs/ladder.md": {

@@ -8,21 +8,19 @@ from typing import Any
 import numpy as np
 
 from cnn_gpu.cpu import ConvCpuEngine
-from cnn_gpu.cuda import ConvCudaEngine, constants_of, map_layers, padded, perceptron_sizes
-from cnn_gpu.kernels import backward, blocks, forward, layout, weights
+from cnn_gpu.cuda import ConvCudaEngine, map_layers
 from cnn_gpu.layers import Layer, Maps
 from cnn_gpu.network import ConvNetwork
-from deepbig_runtime.gpu import DeviceArray, Launch, Stream
+from deepbig_runtime.gpu import Launch
 from experiments.benchmarks import baselines, host
 from experiments.benchmarks.gpu_times import (
     ETA,
     Kernel,
-    RandomData,
     Timer,
-    connected_kernels,
+    connected_kernel,
     engine_makers,
     measure_kernels,
-    picking_kernel,
+    step_launches,
 )
 from experiments.benchmarks.host import Workload, random_examples
 from experiments.datasets import data
@@ -88,7 +86,7 @@ def measure_on_gpu(
 ) -> Iterator[BenchRow]:
     """Rows of the GPU engine, of PyTorch on the GPU and, if asked for, of each kernel."""
     timer.wake()
-    kernels = list(training_kernels(network, timer.stream))
+    kernels = training_kernels(network)
 
     def measure_baselines() -> list[BenchRow]:
         makers = baselines.available("cnn", baselines.GPU)
@@ -118,49 +116,32 @@ def convolution_bytes(layer: Layer) -> dict[str, int]:
     return {name: 4 * number for name, number in n_words.items()}
 
 
-def copying_kernel(launches: list[Launch], number: int, maps: Maps) -> Kernel:
-    """The kernel that brings all neurons from rows to maps or back."""
-    (launch,) = launches
-    n = maps.n_neurons
-    return Kernel(launch.kernel.py_func.__name__, number, n, n, launch, 8 * n, 0)
+def map_kernel(launch: Launch, number: int, layer: Layer) -> Kernel:
+    """A kernel of a convolution, or one that brings all neurons from rows to maps or back."""
+    name, n_in, n_out = launch.kernel.py_func.__name__, layer.source.n_neurons, layer.maps.n_neurons
+    if name in ("rows_to_maps", "maps_to_rows"):
+        n = n_in if number == 1 else n_out
+        return Kernel(name, number, n, n, launch, 8 * n, 0)
+    n_bytes, flops = convolution_bytes(layer)[name], 2 * layer.n_multiply_adds
+    return Kernel(name, number, n_in, n_out, launch, n_bytes, flops)
 
 
-def training_kernels(network: ConvNetwork, stream: Stream) -> Iterator[Kernel]:
-    """The kernels that train a net on one image, layer by layer, with random data of their own.
+def training_kernels(network: ConvNetwork) -> list[Kernel]:
+    """The kernels that train a net on one image, layer by layer, with random images.
 
-    stream: on which the data are copied to the GPU. Raises ValueError unless all layers have
-    weights and the first is a convolution, as in the nets of Table 1 (2011).
+    Raises ValueError unless all layers have weights and the first is a convolution, as in the nets
+    of Table 1 (2011).
     """
-    data, layers = RandomData(stream), map_layers(network)
-    if not layers or not all(layer.has_weights for layer in layers):
+    maps, n = map_layers(network), network.source.n_neurons
+    if not maps or not all(layer.has_weights for layer in maps):
         raise ValueError("expected convolutions, then fully connected layers")
-
-    def floats(maps: Maps) -> DeviceArray:
-        return data.floats(*blocks.shape(maps, 1))
-
-    first, last = network.source, layers[-1].maps
-    eta = data.put(np.full(1, ETA, np.float32))
-    yield picking_kernel(first.n_neurons, data)
-    rows = data.floats(1, first.n_neurons)
-    yield copying_kernel(layout.to_maps(floats(first), rows, first), 1, first)
-    for number, layer in enumerate(layers, start=1):
-        given = constants_of(layer, network.weights[number - 1], network.connections[number - 1])
-        at = {name: data.put(array) for name, array in given.items()}
-        h, delta = floats(layer.source), floats(layer.maps)
-        launches = forward.convolve(
-            floats(layer.maps), h, at["w"], at["bias"], at["connections"], layer
-        )
-        if number > 1:
-            tables = at["readers"], at["numbers"]
-            launches += backward.pull(floats(layer.source), delta, h, at["w"], *tables, layer)
-        launches += weights.adjust(at["w"], at["bias"], delta, h, at["pairs"], eta, layer)
-        n_in, n_out = layer.source.n_neurons, layer.maps.n_neurons
-        for launch in launches:
-            name = launch.kernel.py_func.__name__
-            n_bytes, flops = convolution_bytes(layer)[name], 2 * layer.n_multiply_adds
-            yield Kernel(name, number, n_in, n_out, launch, n_bytes, flops)
-    rows = data.floats(1, last.n_neurons)
-    yield copying_kernel(layout.to_rows(rows, floats(last), last), len(layers), last)
-    yield copying_kernel(layout.to_maps(floats(last), rows, last), len(layers), last)
-    connected = [padded(W) for W in network.weights[len(layers) :] if W is not None]
-    yield from connected_kernels(connected, perceptron_sizes(network), data, len(layers) + 1)
+    (_, pick), *launches = step_launches(ConvCudaEngine("launch"), network, len(maps))
+    kernels = [connected_kernel(pick, 1, n, n)]
+    for number, launch in launches:
+        layer = network.layers[number - 1]
+        if number <= len(maps):
+            kernels.append(map_kernel(launch, number, layer))
+        else:
+            sizes = layer.source.n_neurons, layer.maps.n_neurons
+            kernels.append(connected_kernel(launch, number, *sizes))
+    return kernels

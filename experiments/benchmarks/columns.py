@@ -1,11 +1,9 @@
 """Rows of bench.csv, made of the times of repeats, and their tables: `make bench`, the README.
 
-A column of a printed table is declared once, with its heading and its meaning, from which
-docs/benchmarks.md has its tables of columns.
+docs/benchmarks.md has the meanings of columns from here.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,6 +29,7 @@ PAPER_DEFORM_SECONDS = {
     "2012, the displacement field alone": 1.5,
 }
 EPOCH_IMAGES = 60_000
+CNN_NAMES = {f"{net}": f"{net}: {paper.name}" for net, paper in cnn_tables.PAPER.items()}
 NARROW = "narrow net"  # group of the rows that are measured once more, with narrower vectors
 
 # Of a row that is measured and not yet in a file.
@@ -117,28 +116,7 @@ def with_cpu_times(rows: Sequence[BenchRow]) -> list[BenchRow]:
     ]
 
 
-# --- columns
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table. meaning: for docs/benchmarks.md.
-
-    value: the name of a field of `BenchRow`, or a function of a row and all rows of its group.
-    form: of a number in multiples of the unit; the cell is empty where the value is None.
-    """
-
-    heading: str
-    value: str | Callable[[BenchRow, Rows], Any]
-    form: str = "{}"
-    unit: float = 1
-    meaning: str = ""
-
-    def cell(self, row: BenchRow, rows: Rows) -> str:
-        value = getattr(row, self.value) if isinstance(self.value, str) else self.value(row, rows)
-        if value is None:
-            return ""
-        return value if isinstance(value, str) else self.form.format(value / self.unit)
+# --- cells
 
 
 def net_title(net: int | str) -> str:
@@ -158,159 +136,99 @@ def format_epoch(us_per_image: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1e3 * seconds:.3g} ms"
 
 
-def _times_torch(row: BenchRow, rows: Rows) -> float | None:
-    """Over the fastest of PyTorch's rows on the same net and device."""
-    alike = [one for one in rows if (one.net, one.ran_on) == (row.net, row.ran_on)]
-    us = [one.us for one in alike if one.name.startswith("PyTorch")]
-    return min(us) / row.us if us and row.images else None
+def _number(value: float | None, form: str = "{:.0f}", unit: float = 1) -> str:
+    """A number in multiples of a unit; nothing where it is None."""
+    return "" if value is None else form.format(value / unit)
 
 
-def _times_recipe(row: BenchRow, rows: Rows) -> float | None:
-    recipe_us = next((other.us for other in rows if other.name == "scipy recipe"), None)
-    return recipe_us / row.us if recipe_us else None
-
-
-def _epoch(row: BenchRow, rows: Rows) -> str:
-    return "{} ({}-{})".format(*map(format_epoch, (row.us, row.us_p20, row.us_p80)))
-
-
-CNN_NAMES = {f"{net}": f"{net}: {paper.name}" for net, paper in cnn_tables.PAPER.items()}
-NET, DEVICE = Column("net", "net"), Column("device", "ran_on")
-US = Column("us (p20-p80)", lambda row, rows: format_us(row))
-US_PER_IMAGE = Column(
-    "us per image (p20-p80)",
-    lambda row, rows: format_us(row) if row.images else "",
-    meaning="microseconds for the forward pass, the backward pass and the update of one image",
-)
-IMAGES_PER_SECOND = Column("images/s", "images_a_second", "{:,.0f}", 1, "its inverse")
-SPEEDUP = Column(
-    *("speedup over CPU", "times_cpu", "{:.2f}", 1),
-    "over our CPU engine on all threads, on the same net, as the papers' 40 and 50 are over their "
-    "CPU program; of a baseline, its speed relative to ours",
-)
-GFLOPS = Column(
-    *("GFLOP/s", "tflop_a_second", "{:,.0f}", 1e-3),
-    "multiplications and additions that an image needs, per second: forward, back but for the "
-    "first layer, and the update",
-)
-PERCENT_OF_PEAK = Column(
-    *("% of peak", "percent_of_peak", "{:.0f}", 1),
-    "GFLOP/s relative to those of multiply-adds on as many threads",
-)
-VECTORS = Column(
-    *("vectors", "vectors", "{:.0f} floats", 1),
-    "floats in a vector register of the CPU that our code uses: 16 with AVX-512, 8 with AVX2",
-)
-PERCENT_OF_COPY = Column(
-    *("% of copy", "percent_of_copy", "{:.0f}", 1),
-    "GB/s relative to those of a scaled copy on as many threads",
-)
-NET_COLUMNS = (
-    NET,
-    Column("engine", lambda row, rows: row.name + f" ({row.settings})" * bool(row.settings)),
-    US_PER_IMAGE,
-    IMAGES_PER_SECOND,
-    Column(
-        *("1e9 updates/s", "updates_a_second", "{:.3g}", 1e9),
-        "weights of the net times images per second, as the papers count",
-    ),
-    SPEEDUP,
-    Column("GB/s", "gb_a_second", "{:,.1f}", 1, "the bytes that one image must move, per second"),
-    PERCENT_OF_COPY,
-    Column(
-        *("% of read", "percent_of_read", "{:.0f}", 1),
-        "GB/s relative to those of a read of memory on as many threads, all that memory allows",
-    ),
-    GFLOPS,
-    PERCENT_OF_PEAK,
-    VECTORS,
-    DEVICE,
-)
-CNN_COLUMNS = (
-    Column("net", lambda row, rows: CNN_NAMES.get(row.net, row.net)),
-    Column("engine", "name"),
-    US_PER_IMAGE,
-    IMAGES_PER_SECOND,
-    SPEEDUP,
-    Column(
-        *("speedup over PyTorch", _times_torch, "{:.2f}", 1),
-        "over the fastest of PyTorch's rows on the same net and device",
-    ),
-    Column(
-        *("1e9 multiply-adds/s", "tflop_a_second", "{:,.1f}", 2e-3),
-        "multiply-adds that an image needs, per second: forward, back but for the first layer, and "
-        "for the weights; of connections that exist",
-    ),
-    Column(
-        *("% of peak", "percent_of_peak", "{:.0f}", 1),
-        "multiply-adds per second relative to a loop of them in registers, timed in turn with it, "
-        "in one thread, all that the processor can do",
-    ),
-    DEVICE,
-)
-DEFORM_COLUMNS = (
-    Column("method", "name"),
-    Column("60,000 images (p20-p80)", _epoch),
-    IMAGES_PER_SECOND,
-    Column("speedup over SciPy recipe", _times_recipe, "{:,.1f}"),
-    DEVICE,
-)
-KERNEL_COLUMNS = (
-    NET,
-    Column("layer", lambda row, _: f"{row.layer}: {row.n_in} x {row.n_out}" if row.layer else ""),
-    Column("kernel", "name"),
-    Column("MB", "bytes", "{:.3f}", 1e6),
-    Column("MFLOP", "flops", "{:.3f}", 1e6),
-    Column("paper GB/s", "paper_gb_a_second", "{:.0f}"),
-)
-STATE_COLUMNS = (  # of a kernel in one state of the L2 cache
-    US,
-    Column("GB/s", "gb_a_second", "{:,.0f}"),
-    Column("copy GB/s", "copy_gb_a_second", "{:,.0f}"),
-    PERCENT_OF_COPY,
-    GFLOPS,
-)
-EVALUATION_COLUMNS = (
-    NET,
-    Column("L2", "state"),
-    US,
-    Column("images", "images", "{:,.0f}"),
-    IMAGES_PER_SECOND,
-    Column("TFLOP/s", "tflop_a_second", "{:.2f}"),
-    PERCENT_OF_PEAK,
-    VECTORS,
-    DEVICE,
-)
+NET_MEANINGS = {  # of columns of `net_table`
+    "us per image (p20-p80)": "microseconds for the forward pass, the backward pass and the update "
+    "of one image",
+    "images/s": "its inverse",
+    "1e9 updates/s": "weights of the net times images per second, as the papers count",
+    "speedup over CPU": "over our CPU engine on all threads, on the same net, as the papers' 40 "
+    "and 50 are over their CPU program; of a baseline, its speed relative to ours",
+    "GB/s": "the bytes that one image must move, per second",
+    "% of copy": "GB/s relative to those of a scaled copy on as many threads",
+    "% of read": "GB/s relative to those of a read of memory on as many threads, all that memory "
+    "allows",
+    "GFLOP/s": "multiplications and additions that an image needs, per second: forward, back but "
+    "for the first layer, and the update",
+    "% of peak": "GFLOP/s relative to those of multiply-adds on as many threads",
+    "vectors": "floats in a vector register of the CPU that our code uses: 16 with AVX-512, 8 with "
+    "AVX2",
+}
+CNN_MEANINGS = {  # of columns of `cnn_table`, which has some of those above
+    "speedup over PyTorch": "over the fastest of PyTorch's rows on the same net and device",
+    "1e9 multiply-adds/s": "multiply-adds that an image needs, per second: forward, back but for "
+    "the first layer, and for the weights; of connections that exist",
+    "% of peak": "multiply-adds per second relative to a loop of them in registers, timed in turn "
+    "with it, in one thread, all that the processor can do",
+}
 
 
 # --- tables
 
 
-def meanings(columns: Sequence[Column], known: Sequence[Column] = ()) -> list[dict[str, str]]:
-    """The columns that have a meaning, as lines of a table; without those that are known."""
-    return [
-        {"column": column.heading, "meaning": column.meaning}
-        for column in columns
-        if column.meaning and column not in known
-    ]
-
-
-def _lines(columns: Sequence[Column], rows: Rows, group: str) -> list[dict[str, str]]:
-    """The rows of a group as lines of a table; none if it was not measured."""
-    own = [row for row in rows if row.group == group]
-    return [{column.heading: column.cell(row, own) for column in columns} for row in own]
+def _group(rows: Rows, group: str) -> list[BenchRow]:
+    return [row for row in rows if row.group == group]
 
 
 def net_table(rows: Rows) -> list[dict[str, str]]:
-    """Engines and baselines, as lines of a table, below the papers' figures; then with AVX2."""
-    empty = {column.heading: "" for column in NET_COLUMNS} | {"net": "paper"}
+    """Engines and baselines, as lines of a table, below the papers' figures; then with AVX2.
+
+    No lines if nothing was measured.
+    """
+    own = [
+        {
+            "net": row.net,
+            "engine": row.name + f" ({row.settings})" * bool(row.settings),
+            "us per image (p20-p80)": format_us(row) if row.images else "",
+            "images/s": _number(row.images_a_second, "{:,.0f}"),
+            "1e9 updates/s": _number(row.updates_a_second, "{:.3g}", 1e9),
+            "speedup over CPU": _number(row.times_cpu, "{:.2f}"),
+            "GB/s": _number(row.gb_a_second, "{:,.1f}"),
+            "% of copy": _number(row.percent_of_copy),
+            "% of read": _number(row.percent_of_read),
+            "GFLOP/s": _number(row.tflop_a_second, "{:,.0f}", 1e-3),
+            "% of peak": _number(row.percent_of_peak),
+            "vectors": _number(row.vectors, "{:.0f} floats"),
+            "device": row.ran_on,
+        }
+        for row in _group(rows, "net") + _group(rows, NARROW)
+    ]
+    if not own:
+        return []
+    empty = dict.fromkeys(own[0], "") | {"net": "paper"}
     paper = [
         empty
         | {"engine": year, "1e9 updates/s": f"up to {updates / 1e9:g}"}
         | {"speedup over CPU": f"{speedup}"}
         for year, (updates, speedup) in PAPER.items()
     ]
-    return paper + _lines(NET_COLUMNS, rows, "net") + _lines(NET_COLUMNS, rows, NARROW)
+    return paper + own
+
+
+def cnn_table(rows: Rows) -> list[dict[str, str]]:
+    """Engines and baselines of convolutional nets, as lines of a table."""
+    own, lines = _group(rows, "cnn"), []
+    for row in own:
+        alike = [one for one in own if (one.net, one.ran_on) == (row.net, row.ran_on)]
+        us = [one.us for one in alike if one.name.startswith("PyTorch")]
+        lines.append(
+            {
+                "net": CNN_NAMES.get(row.net, row.net),
+                "engine": row.name,
+                "us per image (p20-p80)": format_us(row) if row.images else "",
+                "images/s": _number(row.images_a_second, "{:,.0f}"),
+                "speedup over CPU": _number(row.times_cpu, "{:.2f}"),
+                "speedup over PyTorch": f"{min(us) / row.us:.2f}" if us and row.images else "",
+                "1e9 multiply-adds/s": _number(row.tflop_a_second, "{:,.1f}", 2e-3),
+                "% of peak": _number(row.percent_of_peak),
+                "device": row.ran_on,
+            }
+        )
+    return lines
 
 
 def deform_table(rows: Rows) -> list[dict[str, str]]:
@@ -318,14 +236,22 @@ def deform_table(rows: Rows) -> list[dict[str, str]]:
 
     No lines if nothing was measured.
     """
+    own = _group(rows, "deformation")
+    recipe_us = next((row.us for row in own if row.name == "scipy recipe"), None)
     paper = [
         {"method": method, "60,000 images (p20-p80)": f"{seconds:g} s"}
         | {"images/s": f"{EPOCH_IMAGES / seconds:,.0f}", "speedup over SciPy recipe": ""}
         | {"device": "the paper"}
         for method, seconds in PAPER_DEFORM_SECONDS.items()
     ]
-    own = _lines(DEFORM_COLUMNS, rows, "deformation")
-    return paper + own if own else []
+    ours = []
+    for row in own:
+        median, low, high = map(format_epoch, (row.us, row.us_p20, row.us_p80))
+        line = {"method": row.name, "60,000 images (p20-p80)": f"{median} ({low}-{high})"}
+        line["images/s"] = _number(row.images_a_second, "{:,.0f}")
+        line["speedup over SciPy recipe"] = f"{recipe_us / row.us:,.1f}" if recipe_us else ""
+        ours.append(line | {"device": row.ran_on})
+    return paper + ours if ours else []
 
 
 def kernel_table(
@@ -333,19 +259,44 @@ def kernel_table(
 ) -> list[dict[str, str]]:
     """Kernels of some nets, as lines of a table; one line for both states of the L2 cache."""
     lines: dict[tuple, dict[str, str]] = {}
-    for row in rows:
-        if row.group == group and row.net in map(str, nets):
+    for row in _group(rows, group):
+        if row.net in map(str, nets):
             line = lines.setdefault((row.net, row.layer, row.name), {})
-            line |= {column.heading: column.cell(row, ()) for column in KERNEL_COLUMNS}
-            for column in STATE_COLUMNS:
-                line[f"{row.state}: {column.heading}"] = column.cell(row, ())
+            line |= {
+                "net": row.net,
+                "layer": f"{row.layer}: {row.n_in} x {row.n_out}" if row.layer else "",
+                "kernel": row.name,
+                "MB": _number(row.bytes, "{:.3f}", 1e6),
+                "MFLOP": _number(row.flops, "{:.3f}", 1e6),
+                "paper GB/s": _number(row.paper_gb_a_second),
+                f"{row.state}: us (p20-p80)": format_us(row),
+                f"{row.state}: GB/s": _number(row.gb_a_second, "{:,.0f}"),
+                f"{row.state}: copy GB/s": _number(row.copy_gb_a_second, "{:,.0f}"),
+                f"{row.state}: % of copy": _number(row.percent_of_copy),
+                f"{row.state}: GFLOP/s": _number(row.tflop_a_second, "{:,.0f}", 1e-3),
+            }
     return list(lines.values())
 
 
-cnn_table = partial(_lines, CNN_COLUMNS, group="cnn")
-evaluation_table = partial(_lines, EVALUATION_COLUMNS, group="evaluation")  # image or GPU's batch
+def evaluation_table(rows: Rows) -> list[dict[str, str]]:
+    """The evaluation of an image on the CPU, or of a batch on a GPU, as lines of a table."""
+    return [
+        {
+            "net": row.net,
+            "L2": row.state,
+            "us (p20-p80)": format_us(row),
+            "images": _number(row.images, "{:,.0f}"),
+            "images/s": _number(row.images_a_second, "{:,.0f}"),
+            "TFLOP/s": _number(row.tflop_a_second, "{:.2f}"),
+            "% of peak": _number(row.percent_of_peak),
+            "vectors": _number(row.vectors, "{:.0f} floats"),
+            "device": row.ran_on,
+        }
+        for row in _group(rows, "evaluation")
+    ]
 
-# By the name of a part of results/README.md; the report has a section for each.
+
+# By the name of a part of results/README.md.
 BENCH_TABLES: dict[str, tuple[Callable[[Rows], list[dict[str, str]]], ...]] = {
     "bench": (net_table, evaluation_table),
     "cnn-bench": (cnn_table, partial(kernel_table, nets=cnn_tables.PAPER, group="cnn kernel")),

@@ -25,19 +25,14 @@ from deepbig_runtime.errors import Problem, tell
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
 from experiments.benchmarks import baselines
 from experiments.benchmarks.columns import Ceiling, bench_row
-from experiments.benchmarks.host import attempts, training_examples
+from experiments.benchmarks.host import attempts, random_examples, training_examples
 from experiments.benchmarks.mlp_times import ETA, training_flops
 from experiments.results.rows import BenchRow
 from mlp_gpu import cuda as engine
 from mlp_gpu.cuda import CudaEngine, OnlineCudaEngine
 from mlp_gpu.engine import SCHEDULES, WINDOW_IMAGES_PER_BLOCK
 from mlp_gpu.kernels import backward, forward
-from mlp_gpu.kernels.backward import propagate_back
 from mlp_gpu.kernels.evaluate import evaluate
-from mlp_gpu.kernels.forward import propagate_forward
-from mlp_gpu.kernels.output import output_deltas
-from mlp_gpu.kernels.pick import pick
-from mlp_gpu.kernels.update import update
 from mlp_gpu.network import Network, pad32
 from mlp_gpu.tensor_cores import fastest
 from mlp_gpu.window import products, progress
@@ -151,72 +146,42 @@ def kernel_bytes(n_in: int, n_out: int) -> dict[str, int]:
     return {name: 4 * n for name, n in n_words.items()}
 
 
-class RandomData:
-    """Random arrays on the GPU for kernels to work on. stream: on which they are copied."""
+def step_launches(
+    trainer: OnlineCudaEngine, network: Network | ConvNetwork, n_maps: int = 0
+) -> list[tuple[int, Launch]]:
+    """The launches that train a net on one image, each after its layer; layer by layer.
 
-    def __init__(self, stream: Stream):
-        self.stream, self.rng = stream, np.random.default_rng(0)
-
-    def put(self, host: np.ndarray) -> DeviceArray:
-        return copy_to_gpu(host, self.stream)
-
-    def floats(self, *shape: int) -> DeviceArray:
-        """Uniform in [-1, 1], float32."""
-        return self.put(self.rng.uniform(-1, 1, shape).astype(np.float32))
-
-    def integers(self, n: int, *shape: int) -> DeviceArray:
-        """From 0 to n - 1, int64."""
-        return self.put(self.rng.integers(0, n, shape))
-
-    def no_steps(self) -> DeviceArray:
-        """The number of a step: none is taken yet."""
-        return self.put(np.zeros(1, np.int64))
-
-
-def picking_kernel(n_inputs: int, data: RandomData) -> Kernel:
-    """The kernel that gives the first layer its image."""
-    images, order = data.floats(N_IMAGES, n_inputs), data.integers(N_IMAGES, N_STEPS)
-    (launch,) = pick(data.floats(n_inputs), images, order, data.no_steps())
-    n_bytes = kernel_bytes(n_inputs, 0)["pick_image"]
-    return Kernel("pick_image", 1, n_inputs, n_inputs, launch, n_bytes, 0)
-
-
-def connected_kernels(
-    weights: Sequence[np.ndarray], sizes: Sequence[int], data: RandomData, first: int = 1
-) -> Iterator[Kernel]:
-    """The kernels that train fully connected layers on one image, layer by layer.
-
-    weights, sizes: as `mlp_gpu.network.Network` has them. first: the number of the first of these
-    layers in its net, whose layer 1 needs no deltas below it.
+    n_maps: layers of maps, convolutions all. Each launch may be repeated N_STEPS times.
     """
-    for number, (n_in, n_out) in enumerate(pairwise(sizes)):
-        W, h, delta = data.put(weights[number]), data.floats(n_in), data.floats(n_out)
-        sums = gpu.device_array(forward.partial_shape(W.shape, n_in), np.float32)
-        if number + 1 < len(weights):
-            launches = propagate_forward(data.floats(n_out), sums, W, h)
-        else:
-            labels = data.put(data.rng.integers(0, n_out, N_IMAGES).astype(np.uint8))
-            losses, order = data.floats(N_STEPS), data.integers(N_IMAGES, N_STEPS)
-            launches = output_deltas(delta, losses, data.no_steps(), sums, W, h, labels, order)
-        if first + number > 1:
-            back = gpu.device_array(backward.partial_shape(W.shape), np.float32)
-            launches += propagate_back(data.floats(n_in), back, W, delta, h)
-        launches += update(W, h, delta, data.put(np.full(1, ETA, np.float32)))
-        n_bytes = kernel_bytes(n_in, n_out)
-        for launch in launches:
-            name = launch.kernel.py_func.__name__
-            flops = 2 * (n_in + 1) * n_out if name in WEIGHT_KERNELS else 0
-            yield Kernel(name, first + number, n_in, n_out, launch, n_bytes[name], flops)
+    trainer.set_network(network)
+    trainer.train(*random_examples(N_IMAGES, trainer.n_inputs), np.arange(1), ETA)
+    order, losses = np.arange(N_STEPS) % N_IMAGES, np.zeros(N_STEPS, np.float32)
+    for name, host in ("order", order), ("losses", losses):
+        trainer.epoch[name] = copy_to_gpu(host, trainer.stream)
+    gpu.fill([(trainer.step, np.zeros(1, np.int64))], trainer.stream)
+    maps = list(range(1, n_maps + 1))
+    connected = list(range(n_maps + 1, len(network.weights) + 1))
+    two_stages = [*connected, *(layer for layer in reversed(connected) if layer > 1)]
+    layers = [1, *maps[:1], *maps, *maps[-1:]]  # pick an image, as maps; forward; as rows
+    layers += [layer for layer in two_stages for _ in range(2)]
+    layers += [*maps[-1:], *reversed(maps[1:]), *maps, *connected]  # as maps; back; update
+    numbered = zip(layers, trainer.launches(), strict=True)
+    return sorted(numbered, key=lambda launch: launch[0])
 
 
-def training_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
-    """The kernels that train a net on one image, layer by layer, with random data of their own.
+def connected_kernel(launch: Launch, layer: int, n_in: int, n_out: int) -> Kernel:
+    """A kernel of a fully connected layer, or `pick_image`."""
+    name, weights = launch.kernel.py_func.__name__, (n_in + 1) * n_out
+    flops = 2 * weights if name in WEIGHT_KERNELS else 0
+    return Kernel(name, layer, n_in, n_out, launch, kernel_bytes(n_in, n_out)[name], flops)
 
-    stream: on which the data are copied to the GPU.
-    """
-    data = RandomData(stream)
-    yield picking_kernel(network.sizes[0], data)
-    yield from connected_kernels(network.weights, network.sizes, data)
+
+def training_kernels(network: Network) -> list[Kernel]:
+    """The kernels that train a net on one image, layer by layer, with random images."""
+    (_, pick), *launches = step_launches(CudaEngine("launch"), network)
+    sizes, n_inputs = list(pairwise(network.sizes)), network.sizes[0]
+    found = [connected_kernel(launch, layer, *sizes[layer - 1]) for layer, launch in launches]
+    return [connected_kernel(pick, 1, n_inputs, n_inputs), *found]
 
 
 # --- the window's kernels
@@ -569,7 +534,7 @@ def time_training(trainer: OnlineCudaEngine, n_inputs: int, repeats: int) -> np.
 def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchRow]:
     """All rows of a net on the GPU."""
     timer.wake()
-    kernels = list(training_kernels(network, timer.stream))
+    kernels = training_kernels(network)
     flops = training_flops(network.sizes)
 
     def measure_window_kernels() -> Iterator[BenchRow]:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import product
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -178,18 +178,17 @@ def measure(dataset: Dataset, source: SourceColumns) -> list[RaceRow]:
             continue
         tell(f"training, {SECONDS:g} s each time: {way} ...")
         with closing(processes.ConfiguredProcess(environment)) as process:
-            learnt, best, tried = [], settings[0], list(product(SEEDS[:1], settings))
-            while tried:
-                seed, setting = tried.pop(0)
-                learnt.append((setting, seed, process.call(learn, split, setting, seed)))
-                if not tried and seed == SEEDS[0]:
-                    best = min(learnt, key=lambda one: one[2][-1][1])[0]
-                    tried = list(product(SEEDS[1:], [best]))
+            train = partial(process.call, learn, split)
+            first = {setting: train(setting, SEEDS[0]) for setting in settings}
+            best = min(first, key=lambda setting: first[setting][-1][1])
+            learnt = [(setting, SEEDS[0], points) for setting, points in first.items()]
+            learnt += [(best, seed, train(best, seed)) for seed in SEEDS[1:]]
         for setting, seed, points in learnt:
-            trained = {"way": way, "setting": str(setting), "seed": seed, "source": source}
+            trained: dict[str, Any] = {"way": way, "setting": str(setting), "seed": seed}
+            trained |= {"taken": setting == best, "source": source}
             for seconds, apart, test in points:
-                errors = {"seconds": seconds, "apart_errors": apart, "test_errors": test}
-                found.append(RaceRow(taken=setting == best, **trained, **errors))
+                errors = {"apart_errors": apart, "test_errors": test}
+                found.append(RaceRow(seconds=seconds, **trained, **errors))
     return found
 
 

@@ -13,7 +13,7 @@ from experiments.results import trained
 from experiments.results.committee_report import tidy_rows
 from experiments.results.committees import find_committees, recorded_committees
 from experiments.results.rows import CommitteeRow
-from experiments.training import configs, net_files, runs, store
+from experiments.training import configs, net_files, store
 from experiments.training.formatting import printable
 from experiments.training.store import Run
 
@@ -101,10 +101,7 @@ def load_convolutional(path: Path) -> ConvNetwork:
     Raises files.FileFault if one of them is missing or damaged, Problem if they do not belong
     together or the net is none of this kind.
     """
-    if net_files.is_net_file(path):
-        net = net_files.read(path).network
-    else:
-        net = runs.load_weights(path, store.read_run(path))["chosen"]
+    net = trained.read(path).network
     if not isinstance(net, ConvNetwork):
         raise Problem(f"{path} is of a perceptron; name the run of a convolutional net")
     return net

@@ -20,7 +20,7 @@ from experiments.results.comparisons import (
     with_paper,
     with_record,
 )
-from experiments.results.records import folder_of, read_results
+from experiments.results.records import by_folder, folder_of, read_results
 from experiments.results.rows import CommitteeRow
 from experiments.training import provenance, store
 from experiments.training.formatting import plural, printable
@@ -148,7 +148,7 @@ class Report:
         for one in formed:
             own, where = committee_report.tidy_rows(one), self._where(one)
             same = {
-                _recorded_in(path, found): found
+                _recorded_in(folder_of(path), found): found
                 for path, found in self.results.committees.items()
                 if found[-1].experiment == one.name
             }
@@ -208,29 +208,17 @@ class Report:
             for row in rows:
                 del row["layers"]  # which the source names, so that a row fits on paper
             page.table("The nets of 2011 and others.", rows, sources(own))
-        found = {kind: self._committees(name, kind) for kind in committee_report.KINDS}
-        if any(found.values()):
+        found = [by_folder(self.results.committees, name, kind) for kind in committee_report.KINDS]
+        if any(found):
             page.heading(3, "The committees of 2012")
-        for committees in found.values():
-            for where, committees_there in committees.items():
-                self._add_side_by_side(where, committees_there, name)
+        for folder, recorded in (item for folders in found for item in folders.items()):
+            self._add_side_by_side(_recorded_in(folder, recorded), recorded, name)
 
-    def _committees(self, name: str, kind: str) -> dict[str, list[Sequence[CommitteeRow]]]:
-        """The rows of the recorded committees of a kind, by the folders of their runs."""
-        folders: dict[str, list[Sequence[CommitteeRow]]] = {}
-        for path, rows in self.results.committees.items():
-            if rows[-1].data == name and rows[0].experiment.startswith(kind):
-                folders.setdefault(_recorded_in(path, rows), []).append(rows)
-        return folders
-
-    def _add_side_by_side(
-        self, where: str, own: Sequence[Sequence[CommitteeRow]], name: str
-    ) -> None:
-        """Committees of equal size: where they all are, and the rows of each."""
-        lines = [_committee_source(where, rows) for rows in own]
-        summary, results, *order = committee_report.side_by_side(
-            [row for rows in own for row in rows]
-        )
+    def _add_side_by_side(self, where: str, rows: Sequence[CommitteeRow], name: str) -> None:
+        """Committees of equal size, with where they all are."""
+        each = committee_report.by_committee(rows).values()
+        lines = [_committee_source(where, own) for own in each]
+        summary, results, *order = committee_report.side_by_side(rows)
         percent = "errors in percent" + (", the paper / ours" if is_mnist(name) else "")
         self.page.table(f"Each net and its committee, {where}: {percent}.", summary, lines)
         self.page.table(COMMITTEES_CAPTION, results)
@@ -284,8 +272,8 @@ def _errors_first(row: Mapping[str, str]) -> dict[str, str]:
     return {name: row[name] for name in dict.fromkeys([*first, *row])}
 
 
-def _recorded_in(path: Path, rows: Sequence[CommitteeRow]) -> str:
-    return f"records of runs in {printable(folder_of(path).name)}, {rows[-1].source.device}"
+def _recorded_in(folder: Path, rows: Sequence[CommitteeRow]) -> str:
+    return f"records of runs in {printable(folder.name)}, {rows[-1].source.device}"
 
 
 def _committee_source(where: str, rows: Sequence[CommitteeRow]) -> str:

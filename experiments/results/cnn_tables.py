@@ -215,23 +215,22 @@ def longest_table(runs: Iterable[Run]) -> list[dict[str, str]]:
     runs: of any nets, on any data.
     """
     longest = longest_runs(runs)
-    nets = [  # the first four columns, and our run
+    nets = [  # the first four columns, and the name in `longest_runs`
         (
             f"{net}",
             tables.layers(sizes),
             count_weights(sizes),
             tables.PAPER[net].tefbv,
-            longest.get(f"net {net}"),
+            f"net {net}",
         )
         for net, sizes in NETS.items()
     ]
     for paper in PAPER.values():
         n_weights = _count_weights(paper.layers, DIGIT, 10)
-        nets.append(("2011", paper.name, n_weights, paper.tefbv, longest.get(paper.name)))
+        nets.append(("2011", paper.name, n_weights, paper.tefbv, paper.name))
     for name, row in JPEG_NETS.items():
-        n_weights = _count_weights(row.layers, COLOURS, 10)
-        nets.append(("2011", name, n_weights, row.tefbv, longest.get(name)))
-    return [_longest_line(*net) for net in nets]
+        nets.append(("2011", name, _count_weights(row.layers, COLOURS, 10), row.tefbv, name))
+    return [_longest_line(*net[:-1], longest.get(net[-1])) for net in nets]
 
 
 def _longest_line(

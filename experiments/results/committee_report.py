@@ -74,54 +74,45 @@ def unfinished(runs: Sequence[Run]) -> str:
 
 def tidy_rows(committee: Committee) -> list[CommitteeRow]:
     """A row for each member, and one for the committee."""
+    labels, n_test = committee.labels, len(committee.labels)
     shared = voting.count_shared(committee.wrong)
     comparison = voting.compare(committee.wrong[-1], committee.wrong[committee.best])
+    own: list[dict[str, Any]] = [
+        {"net": net, "member": name} | _of_run(run)
+        for net, (name, run) in enumerate(zip(committee.members, committee.runs, strict=True), 1)
+    ]
+    best = {"best_member": committee.members[committee.best], "mcnemar_p": comparison.p}
+    best |= {"only_committee": comparison.only_a, "only_best": comparison.only_b}
+    best |= {"mean_percent": committee.mean_percent}
+    own.append({"member": COMMITTEE} | best | _of_all(committee.runs))
     outputs = [*(run.outputs for run in committee.runs), committee.outputs]
     rows = []
-    for k, name in enumerate((*committee.members, COMMITTEE)):
-        errors, n_test = int(shared[k, k]), len(committee.labels)
+    for k, fields in enumerate(own):
+        errors = int(shared[k, k])
         low, high = tables.interval(errors, n_test)
-        is_member = k < len(committee.runs)
         row = CommitteeRow(
             experiment=committee.name,
-            net=k + 1 if is_member else None,
-            member=name,
             errors=errors,
             n_test=n_test,
             percent=100 * errors / n_test,
             low=low,
             high=high,
             paper=committee.paper[k] if committee.paper else None,
-            second_guesses=voting.count_second_guesses(outputs[k], committee.labels),
-            mean_percent=None if is_member else committee.mean_percent,
-            best_member="" if is_member else committee.members[committee.best],
-            only_committee=None if is_member else comparison.only_a,
-            only_best=None if is_member else comparison.only_b,
-            mcnemar_p=None if is_member else comparison.p,
+            second_guesses=voting.count_second_guesses(outputs[k], labels),
             shared=shared[k, :-1].tolist(),
             wrong_digits=np.flatnonzero(committee.wrong[k]).tolist(),
-            **(_of_run(committee.runs[k]) if is_member else _of_all(committee.runs)),
+            **fields,
         )
         rows.append(row)
     return rows
 
 
 def _of_run(run: Run) -> dict[str, Any]:
-    config = run.config
-    return {
-        "data": config.data.name,
-        "layers": config.net_name,
-        "seed": config.seed,
-        "epochs": str(run.epochs),
-        "finished": run.finished,
-        "images_an_epoch": str(config.data.n_train),
-        "eta": str(config.eta),
-        "eta_decay": str(config.decay),
-        "chosen_epoch": run.chosen,
-        "seconds": run.seconds,
-        "engine": tables.engine_name(run),
-        "source": run_source(run),
-    }
+    fields = tables.result_fields(run)
+    same = {name: fields[name] for name in ("data", "seed", "chosen_epoch", "seconds", "engine")}
+    texts = {n: str(fields[n]) for n in ("epochs", "images_an_epoch", "eta", "eta_decay")}
+    more = {"layers": run.config.net_name, "finished": run.finished, "source": run_source(run)}
+    return same | texts | more
 
 
 def _of_all(runs: Sequence[Run]) -> dict[str, Any]:

@@ -39,18 +39,21 @@ def load(path: Path) -> NetFile:
             f"{path} is of an older version of this program; write the net of its run anew with "
             f"'python -m experiments.export --net RUN.h5', as RUN{net_files.SUFFIX}"
         )
-    if net_files.is_net_file(path):
-        found = net_files.read(path)
-    else:
-        run = store.read_run(path)
-        network = runs.load_weights(path, run)["chosen"]
-        found = of_run(run, network)
+    found = read(path)
     if found.config.data.name in KINDS and not is_for_pictures(found.config):
         raise Problem(
             f"{path} is of a net for {found.config.data.name}, and pictures are prepared as "
             f"{PREPARED_AS}'s digits; train a net for these with '{TRAIN}'"
         )
     return found
+
+
+def read(path: Path) -> NetFile:
+    """The net in a net file, or that of a run file at its chosen epoch, on any data."""
+    if net_files.is_net_file(path):
+        return net_files.read(path)
+    run = store.read_run(path)
+    return of_run(run, runs.load_weights(path, run)["chosen"])
 
 
 def of_run(run: Run, network: AnyNetwork) -> NetFile:

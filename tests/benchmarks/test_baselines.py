@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import nullcontext
+from copy import deepcopy
 from functools import partial
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork, weight_mask
 from experiments.benchmarks import baselines, host, window
 from experiments.benchmarks.baselines import CPU, GPU, TorchWindow, Trainer
+from experiments.benchmarks.gpu_checks import matrices
 from experiments.drawing import bench_plots
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network
@@ -27,27 +29,27 @@ NETS = {
 ETA = 0.05
 
 
-def perceptron(sizes=(33, 21, 17, 10)):
-    """A perceptron, images, labels and eta: the arguments of a maker; and the trained weights."""
-    network, examples = Network.initial(sizes, 0), host.random_examples(10, sizes[0])
-    engine = CpuEngine()
+def trained(case):
+    """The arguments of a maker: a net, images, labels and eta; and the net that our engine made."""
+    if case == "perceptron":
+        network, engine, eta = Network.initial((33, 21, 17, 10), 0), CpuEngine(), ETA
+        n_inputs = 33
+    else:
+        description, source = NETS[case]
+        network, engine, eta = (
+            ConvNetwork.initial(description, source, 10, 5),
+            ConvCpuEngine(),
+            ETA / 2,
+        )
+        for layer, W, table in zip(
+            network.layers, network.weights, network.connections, strict=True
+        ):
+            W *= 30 / np.sqrt(len(W)) * weight_mask(layer, table)
+        n_inputs = source.n_neurons
+    examples = host.random_examples(10, n_inputs)
     engine.set_network(network)
-    engine.train(*examples, np.arange(10), ETA)
-    return (network, *examples, ETA), engine.get_network().unpadded()
-
-
-def convolutional(description, source):
-    network = ConvNetwork.initial(description, source, 10, 5)
-    for layer, W, table in zip(network.layers, network.weights, network.connections, strict=True):
-        W *= 30 / np.sqrt(len(W)) * weight_mask(layer, table)
-    examples = host.random_examples(10, source.n_neurons)
-    engine = ConvCpuEngine()
-    engine.set_network(network)
-    engine.train(*examples, np.arange(10), ETA / 2)
-    return (network, *examples, ETA / 2), engine.get_network().weights
-
-
-CASES = {"perceptron": perceptron} | {name: partial(convolutional, *NETS[name]) for name in NETS}
+    engine.train(*examples, np.arange(10), eta)
+    return (network, *examples, eta), engine.get_network()
 
 
 def run_before(step):
@@ -60,16 +62,15 @@ def run_before(step):
 def trainers():
     """The baselines of nets, each with its maker and the nets that it can train.
 
-    What is a CUDA graph on a GPU is also tested as the steps that it repeats, on the CPU.
+    A CUDA graph is also tested as the steps that it repeats, on the CPU.
     """
     for baseline in baselines.BASELINES:
-        cases = {"net": ["perceptron"], "cnn": NETS}.get(baseline.group, [])
         mark = [pytest.mark.gpu] if baseline.device == GPU else []
         makers = {baseline.name: (baseline.make, mark)}
         if "graph" in baseline.name:
             makers["PyTorch, CPU"] = partial(baseline.make, device=CPU, capture=run_before), []
         for name, (make, marks) in makers.items():
-            for case in cases:
+            for case in {"net": ["perceptron"], "cnn": NETS}.get(baseline.group, []):
                 yield pytest.param(baseline, make, case, marks=marks, id=f"{name}-{case}")
 
 
@@ -79,18 +80,15 @@ def test_ten_steps_give_the_weights_of_the_engine(baseline, make, case):
     if baseline.package:
         reason = f"{baseline.package}, an optional baseline, is not installed"
         pytest.importorskip(baseline.package, reason=reason)
-    if make is baseline.make and baseline.name not in baselines.available(
-        baseline.group, baseline.device
-    ):
+    known = baselines.available(baseline.group, baseline.device)
+    if make is baseline.make and baseline.name not in known:
         pytest.skip(f"{baseline.package} does not see the device")
-    arguments, expected = CASES[case]()
-    network = arguments[0]
-    trainer = make(*arguments)
-    given = network.unpadded() if case == "perceptron" else network.weights
-    before = [W.copy() for W in given]
+    (network, *examples), by_engine = trained(case)
+    before = deepcopy(matrices(network))
+    trainer = make(network, *examples)
     trainer.train()
-    found = [W.copy() for W in trainer.weights()]
-    for W, V, old in zip(found, expected, before, strict=True):
+    found = deepcopy(trainer.weights())
+    for W, V, old in zip(found, matrices(by_engine), before, strict=True):
         assert W.shape == V.shape
         assert abs(W - V).max() < 1e-4 * abs(V - old).max()
     if case != "perceptron":
@@ -99,7 +97,7 @@ def test_ten_steps_give_the_weights_of_the_engine(baseline, make, case):
     trainer.train()
     for W, once in zip(trainer.weights(), found, strict=True):
         assert abs(W - once).max() > 0
-    assert all((old == W).all() for W, old in zip(given, before, strict=True))
+    np.testing.assert_equal(matrices(network), before)
 
 
 # --- PyTorch's window

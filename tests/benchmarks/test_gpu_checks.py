@@ -1,10 +1,9 @@
-"""experiments/benchmarks/gpu_checks.py without a GPU: CPU engines and scripts replace a GPU's."""
+"""experiments/benchmarks/gpu_checks.py without a GPU: scripts and made-up trainings replace it."""
 
 import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from cnn_gpu.cuda import ConvCudaEngine
 from cnn_gpu.layers import Maps
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime.errors import Interrupted
-from deform_gpu import COMMITTEE, deform
+from deform_gpu import COMMITTEE
 from experiments.benchmarks import gpu_checks
 from experiments.benchmarks.baselines import numpy_convolutional, numpy_loop
 from experiments.benchmarks.gpu_checks import CheckResult
@@ -30,95 +29,59 @@ from experiments.datasets import data
 from experiments.training.provenance import REPOSITORY
 from experiments.training.store import read_run, table1_path
 from mlp_gpu import cuda as mlp_cuda
-from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import NETS, Network
 
-SIZES = (841, 40, 20, 10)
-
-
-@pytest.fixture(scope="module")
-def sample(digits):
-    images, labels = (
-        np.resize(digits.test_images, (600, 29, 29)),
-        np.resize(digits.test_labels, 600),
-    )
-    return replace(data.limit(digits, 300), test_images=images, test_labels=labels)
-
-
-class Odd(CpuEngine):
-    """Differs in one bit of `where`, in eta, or in n_wrong classified images; cuts NaN in."""
-
-    def __init__(self, where="", eta=1.0, n_wrong=0):
-        super().__init__()
-        self.where, self.eta, self.n_wrong = where, eta, n_wrong
-
-    def get_network(self):
-        network = super().get_network()
-        if self.where == "padding":
-            network.weights[1][-1, -1] = -0.0
-        elif self.where == "weights":
-            network.weights[0][3, 4] = np.nextafter(network.weights[0][3, 4], np.float32(1))
-        elif self.where == "NaN":
-            network.weights[0][3, 4] = np.nan
-        return network
-
-    def train(self, images, labels, order, eta, tick):
-        loss = super().train(images, labels, order, self.eta * eta, tick)
-        return np.nextafter(loss, 9) if self.where == "loss" else loss
-
-    def predict(self, images):
-        outputs = super().predict(images)
-        if len(images) == 600:
-            right = np.flatnonzero(outputs.argmax(axis=1) == self.labels)[: self.n_wrong]
-            outputs[right] = np.roll(outputs[right], 1, axis=1)
-            if self.where == "outputs":
-                outputs[7, 1] = np.nextafter(outputs[7, 1], np.float32(1))
-        return outputs
+SIZES = (33, 21, 10)
 
 
 @pytest.fixture
-def case(sample, monkeypatch):
-    """A function that has `check_engines` compare two engines in place of a GPU's."""
-
-    def compare(one, again):
-        Odd.labels = sample.test_labels
-        found = Network.initial(SIZES, 0), CpuEngine(), one, again, numpy_loop
-        monkeypatch.setattr(gpu_checks, "make_case", lambda name: found)
-        monkeypatch.setattr(gpu_checks, "MAX_IMAGES", 200)
-        return gpu_checks.check_engines(sample, "small")
-
-    return compare
+def sample(digits):
+    """300 training images, and 600 test images."""
+    test = {"test_images": np.resize(digits.test_images, (600, 29, 29))}
+    return replace(data.limit(digits, 300), **test, test_labels=np.resize(digits.test_labels, 600))
 
 
-def test_same_engine_passes(case):
-    result = case(CpuEngine(), CpuEngine())
-    assert result.passed
-    said = re.fullmatch(
-        r"load_digits: weights 0 apart, another CPU program's (\S+); (\d+) and \2 of 600 wrong; "
-        "two runs on the GPU bit-equal",
-        result.text,
-    )
-    assert 1e-8 < float(said[1]) < 1e-4
+def trained(moved=0.0, padding=0.0, loss=0.5, output=0.1, errors=7):
+    """A trained net, one of its weights moved, and its last epoch."""
+    network = Network.blank(SIZES)
+    network.weights[0][3, 4], network.weights[1][-1, -1] = moved, padding
+    outputs = np.array([output], np.float32)
+    return network, [SimpleNamespace(outputs=outputs, train_loss=loss, test_errors=errors)]
 
 
 @pytest.mark.parametrize(
-    ("options", "passed"),
+    ("on_gpu", "again", "passed", "equal"),
     [
-        *(({"eta": 1.001}, False), ({"where": "NaN"}, False)),
-        *(({"n_wrong": 1}, True), ({"n_wrong": 2}, False)),
+        ({"moved": 2.0598}, {}, True, True),
+        ({"moved": 2.0602}, {}, False, True),  # three times as far as the baseline
+        ({"moved": np.nan}, {}, False, True),
+        ({"errors": 8}, {}, True, True),
+        ({"errors": 9}, {}, False, True),
+        *(({}, change, False, False) for change in ({"moved": 2 + 2e-7}, {"padding": -0.0})),
+        *(({}, change, False, False) for change in ({"loss": 0.6}, {"output": 0.1 + 1e-8})),
     ],
 )
-def test_other_training_on_both_gpu_runs_fails(case, options, passed):
-    result = case(Odd(**options), Odd(**options))
+def test_two_gpu_trainings_are_compared_with_the_cpu(
+    on_gpu, again, passed, equal, sample, monkeypatch
+):
+    """The CPU engine moves a weight by 2, the baseline by 2.02, and the CPU engine has 7 wrong."""
+    on_gpu = {"moved": 2.0} | on_gpu
+    engines = (trained(moved=2.0), trained(**on_gpu), trained(**on_gpu | again))
+    by_baseline = trained(moved=2.02)[0].unpadded()
+    monkeypatch.setattr(
+        gpu_checks, "make_case", lambda name: (Network.blank(SIZES), *engines, None)
+    )
+    monkeypatch.setattr(gpu_checks, "train", lambda engine, *_: engine)
+    monkeypatch.setattr(gpu_checks, "train_baseline", lambda *_: by_baseline)
+    monkeypatch.setattr(gpu_checks, "deformed_epochs", lambda dataset: {})
+    result = gpu_checks.check_engines(sample, "graph")
     assert result.passed == passed
-    assert "two runs on the GPU bit-equal" in result.text
-
-
-@pytest.mark.parametrize("where", ["weights", "padding", "loss", "outputs"])
-def test_one_bit_between_two_gpu_trainings_fails(case, where):
-    result = case(CpuEngine(), Odd(where))
-    assert not result.passed
-    assert result.text.endswith("two runs on the GPU NOT bit-equal")
+    apart = abs(on_gpu["moved"] / 2 - 1)
+    assert result.text == (
+        f"load_digits: weights {apart:.2g} apart, another CPU program's 0.01; "
+        f"{on_gpu.get('errors', 7)} and 7 of 600 wrong; "
+        f"two runs on the GPU {'' if equal else 'NOT '}bit-equal"
+    )
 
 
 @pytest.mark.parametrize("device", ENGINE_DEVICES)
@@ -133,25 +96,28 @@ def test_convolutional_nets_on_the_gpu_pass(device, sample, monkeypatch):
     network = ConvNetwork.initial("6M5s1-8M5s1c50%-7N", Maps(1, 29, 29), 10, 0)
     with on_device(device):
         engines = ConvCpuEngine(), ConvCudaEngine("graph"), ConvCudaEngine("launch")
-        monkeypatch.setattr(
-            gpu_checks, "make_case", lambda name: (network, *engines, numpy_convolutional)
-        )
+        case = network, *engines, numpy_convolutional
+        monkeypatch.setattr(gpu_checks, "make_case", lambda name: case)
         result = gpu_checks.check_engines(few, "small")
     assert result.passed
-    assert "weights 0 apart" not in result.text
+    ours, baseline = re.search(r"weights (\S+) apart, .* program's (\S+);", result.text).groups()
+    assert float(ours) > 0
+    assert 1e-8 < float(baseline) < 1e-4  # the same images, in the same order
 
 
 @pytest.mark.parametrize("device", ENGINE_DEVICES)
 def test_cases_compare_launch_modes_on_the_papers_nets(device):
     with on_device(device):
         cases = {case: gpu_checks.make_case(case) for case in ("graph", "window", "cnn")}
-    conv = cases.pop("cnn")
-    assert {
-        case: (one.schedule, again.schedule) for case, (*_, one, again, _) in cases.items()
-    } == {"graph": ("graph", "launch"), "window": ("window", "window")}
-    assert all(network.sizes == NETS[1] for network, *_ in cases.values())
-    assert conv[0].description == "20M5s1-60M5s1c50%-100M3c50%-150N"
-    assert [engine.schedule for engine in conv[2:4]] == ["graph", "launch"]
+    modes = {case: tuple(engine.schedule for engine in found[2:4]) for case, found in cases.items()}
+    assert modes == {
+        "graph": ("graph", "launch"),
+        "window": ("window", "window"),
+        "cnn": ("graph", "launch"),
+    }
+    assert cases["graph"][0].sizes == cases["window"][0].sizes == NETS[1]
+    assert cases["cnn"][0].description == "20M5s1-60M5s1c50%-100M3c50%-150N"
+    assert [found[-1] for found in cases.values()] == [numpy_loop, numpy_loop, numpy_convolutional]
 
 
 # --- deformation
@@ -183,58 +149,48 @@ def test_deformations_may_differ_by_rounding(sample, monkeypatch, difference, eq
     assert result.text == text
 
 
-class Ahead:
-    """Has deformed all epochs on the CPU before the first one is asked for."""
-
-    stale, wait = 0, 0.0
-    events = 2 * (SimpleNamespace(elapsed_time=lambda end: 1000.0),)
-
-    def __init__(self, images, labels, deformation, seed, last_epoch):
-        assert (last_epoch, len(images)) == (3, 400)
-        self.epochs = {n: deform(images, labels, deformation, seed, n) for n in (1, 2, 3, 9)}
-
-    def __call__(self, epoch):
-        time.sleep(self.wait * (epoch == 3))
-        return self.epochs[9 if epoch == self.stale else epoch]
-
-
 @pytest.mark.parametrize(
-    ("change", "passed"),
+    ("stale", "deform_ms", "wait_ms", "passed"),
     [
-        ({}, True),
-        *(({"stale": 1}, False), ({"stale": 3}, False)),  # images of another epoch
-        ({"wait": 0.6, "MAX_WAIT_FRACTION": 1e6}, False),  # more than half of the deformation
-        ({"wait": 0.15, "MAX_WAIT_FRACTION": 0.1}, False),  # more than a part of training
+        *((0, 1000, 20, True), (1, 1000, 20, False), (3, 1000, 20, False)),
+        *((0, 41, 20, True), (0, 39, 20, False)),  # half of the deformation
+        *((0, 1000, 21, False), (0, 1000, float("nan"), False)),  # a hundredth of training
     ],
-    ids=str,
 )
-def test_training_on_images_deformed_meanwhile(change, passed, sample, monkeypatch):
-    """On few images, repeated until they are many, with engines of the CPU."""
+def test_training_on_images_deformed_meanwhile(
+    stale, deform_ms, wait_ms, passed, sample, monkeypatch
+):
+    """On few images, repeated until they are many. stale: an epoch that gets images of another."""
 
-    class Slow(CpuEngine):
-        def train(self, *arguments, **options):
-            time.sleep(0.2)
-            return super().train(*arguments, **options)
+    class Ahead:
+        events = 2 * (SimpleNamespace(elapsed_time=lambda end: deform_ms),)
 
-    def deform_on_cpu(*arguments, device):
-        assert device == "cuda"
-        return deform(*arguments)
+        def __init__(self, images, labels, deformation, seed, last_epoch):
+            assert (len(images), len(labels), last_epoch) == (400, 400, 3)
 
-    monkeypatch.setattr(gpu_checks, "deform", deform_on_cpu)
+        def __call__(self, epoch):
+            return np.full(1, 9 if epoch == stale else epoch)
+
+    def train(engine, network, dataset, images):
+        seconds = (9.0, 2.2), (1e-3 * wait_ms, 2.0), (0.0, 2.1)  # the first wait is not hidden
+        rows = [
+            SimpleNamespace(
+                outputs=images(n), train_loss=0.0, deform_seconds=waited, train_seconds=busy
+            )
+            for n, (waited, busy) in enumerate(seconds, start=1)
+        ]
+        return network, rows
+
     monkeypatch.setattr(gpu_checks, "DeformedAhead", Ahead)
-    monkeypatch.setattr(gpu_checks, "WindowCudaEngine", Slow)
-    monkeypatch.setattr(gpu_checks, "NETS", {1: SIZES})
+    monkeypatch.setattr(gpu_checks, "WindowCudaEngine", lambda: None)
+    monkeypatch.setattr(gpu_checks, "train", train)
+    monkeypatch.setattr(gpu_checks, "deform", lambda *given, device: np.full(1, given[4]))
     monkeypatch.setattr(gpu_checks, "N_IMAGES", 400)
-    # A wait is of this machine, whose other processes may take it.
-    monkeypatch.setattr(gpu_checks, "MAX_WAIT_FRACTION", 0.9)
-    for name, value in change.items():
-        monkeypatch.setattr(Ahead if hasattr(Ahead, name) else gpu_checks, name, value)
     result = gpu_checks.check_ahead(sample)
     assert result.passed == passed
-    assert re.fullmatch(
-        r"deformed in 1000\.00 ms of \d+ ms of training, which waited \d+\.\d\d ms; "
-        f"{'NOT ' * ('stale' in change)}bit-equal to deforming before",
-        result.text,
+    assert result.text == (
+        f"deformed in {deform_ms:.2f} ms of 2000 ms of training, which waited {wait_ms:.2f} ms; "
+        f"{'NOT ' * bool(stale)}bit-equal to deforming before"
     )
 
 
@@ -248,7 +204,15 @@ def test_run_command_leaves_no_process_behind(interrupted, trap, tmp_path, monke
     pids = tmp_path / "pids"
     command = ["sh", "-c", f"{trap}\nsleep 9999 & echo $$ $! >{pids}; wait; wait"]
     error = Interrupted(signal.SIGINT) if interrupted else subprocess.TimeoutExpired(command, 1)
-    ends_waiting(monkeypatch, error, lambda: pids.exists() and pids.read_text())
+
+    class Popen(subprocess.Popen):
+        def wait(self, timeout=None):
+            if timeout == HANG_SECONDS:
+                wait_until(lambda: pids.exists() and pids.read_text())
+                raise error
+            return super().wait(timeout)
+
+    monkeypatch.setattr(gpu_checks.subprocess, "Popen", Popen)
     monkeypatch.setattr(gpu_checks, "GRACE_SECONDS", 0.5)
     with pytest.raises(Interrupted) if interrupted else nullcontext():
         assert gpu_checks.run_command(command, HANG_SECONDS) is None
@@ -257,24 +221,10 @@ def test_run_command_leaves_no_process_behind(interrupted, trap, tmp_path, monke
     assert not is_alive(shell)
 
 
-def ends_waiting(monkeypatch, error, is_reached):
-    """A command that may take HANG_SECONDS is waited for until something is reached: an error."""
-
-    class Popen(subprocess.Popen):
-        def wait(self, timeout=None):
-            if timeout == HANG_SECONDS:
-                wait_until(is_reached)
-                raise error
-            return super().wait(timeout)
-
-    monkeypatch.setattr(gpu_checks.subprocess, "Popen", Popen)
-
-
 HERE = ("-p", "no:cacheprovider")
 TESTS = """
 import pytest
 
-@pytest.mark.small
 def test_small(): pass
 @pytest.mark.parametrize("n", [1, 2])
 def test_repeats_are_bit_equal(n): assert n == 1
@@ -293,7 +243,6 @@ def test_file(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_checks, "OUT", tmp_path / "out")
     path = tmp_path / "test_it.py"
     path.write_text(TESTS)
-    monkeypatch.setattr(gpu_checks, "SMALL_TESTS", ("-m", "small", str(path), *HERE))
     return path
 
 
@@ -303,20 +252,15 @@ def test_outcomes_of_pytest_are_counted(test_file, monkeypatch):
     text = "2 passed, 2 failed, 1 skipped; 1 of bit-equal repeats"
     result = gpu_checks.check_tests(HANG_SECONDS)
     assert (result.passed, result.text) == (False, f"{text}; pytest: status 1")
-    assert result.details["passed"] == [
-        "test_it.test_small",
-        "test_it.test_repeats_are_bit_equal[1]",
-    ]
+    names = "test_it.test_small", "test_it.test_repeats_are_bit_equal[1]"
+    assert result.details["passed"] == [*names]
     monkeypatch.setattr(gpu_checks, "GPU_TESTS", [*options, "-k", "small"])
     # As in a Python without pytest-xdist, whose options pytest would not take.
     monkeypatch.setattr(gpu_checks, "SEVERAL_PROCESSES", ["--no-such-option"])
     monkeypatch.setattr(gpu_checks, "find_spec", lambda name: name != "xdist" or None)
     result = gpu_checks.check_tests(HANG_SECONDS)
-    # No kernel was repeated.
-    assert (result.passed, result.text) == (
-        False,
-        "1 passed, 0 failed, 0 skipped; 0 of bit-equal repeats",
-    )
+    assert not result.passed  # no kernel was repeated
+    assert result.text == "1 passed, 0 failed, 0 skipped; 0 of bit-equal repeats"
 
 
 @pytest.mark.slow
@@ -333,30 +277,10 @@ def test_test_that_hangs_is_ended_and_earlier_outcomes_are_counted(test_file, mo
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("signals_raise")  # else pytest ignores SIGINT where this process does
-def test_run_of_the_tests_that_takes_too_long_keeps_earlier_outcomes(
-    test_file, tmp_path, monkeypatch
-):
-    begun = tmp_path / "begun"
-    test_file.write_text(
-        f"import time\n\ndef test_a(): pass\n\ndef test_b():\n    time.sleep(2)\n"
-        f"    open({str(begun)!r}, 'w').close()\n    time.sleep(9999)\n"
-    )
-    monkeypatch.setattr(gpu_checks, "GPU_TESTS", [str(test_file), *HERE])
-    ends_waiting(monkeypatch, subprocess.TimeoutExpired("pytest", HANG_SECONDS), begun.exists)
-    result = gpu_checks.check_tests(HANG_SECONDS)
-    assert result.text.endswith(f"; pytest: took more than {HANG_SECONDS} s")
-    assert result.details["passed"] == ["test_it.test_a"]
-
-
-@pytest.mark.slow
 def test_markers_select_tests_of_gpus():
     """`gpu` all of a file whose tests run on `device`, and `small` those of kernels."""
-    files = [
-        path
-        for path in (REPOSITORY / "tests").rglob("test_*.py")
-        if "from executed import" in path.read_text()
-    ]
+    paths = (REPOSITORY / "tests").rglob("test_*.py")
+    files = [path for path in paths if "from executed import" in path.read_text()]
     # By -k, which looks at names of markers too.
     options = ["--collect-only", "-q", "-m", "gpu", "-k", f"small or {gpu_checks.REPEATS}"]
     command = [sys.executable, "-m", "pytest", *options, *files]
@@ -371,66 +295,48 @@ def test_markers_select_tests_of_gpus():
     assert small == kernels | {"test_cnn_kernels", "test_window_kernels"}
 
 
-@pytest.fixture
-def sanitizer(tmp_path, monkeypatch, test_file):
-    """Installs a script as compute-sanitizer, which may use the command line after its own."""
-    monkeypatch.setattr(gpu_checks, "TOOLKITS_FOLDER", tmp_path)
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-
-    def install(script):
-        path = tmp_path / "cuda-12.9" / "bin" / "compute-sanitizer"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/arguments\nshift 6\n{script}\n')
-        path.chmod(0o755)
-
-    return install
-
-
-RAN = '"$@" && printf "========= %s\\r\\n" '
-
-
 @pytest.mark.parametrize(
-    ("script", "passed", "text"),
+    ("output", "status", "n_passed", "passed", "text"),
     [
-        (f'{RAN} "ERROR SUMMARY: 0 errors"', True, "clean, 1 tests"),
-        (
-            f'{RAN} "ERROR SUMMARY: 0 errors" "ERROR SUMMARY: 250 errors"; exit 99',
-            False,
-            "0 errors, 250 errors, 1 tests passed, status 99",
-        ),
-        (
-            f'{RAN} "RACECHECK SUMMARY: 12 hazards displayed (8 errors, 4 warnings)"',
-            False,
-            "12 hazards, 1 tests passed, status 0",
-        ),
-        (f'{RAN} "ERROR SUMMARY: 0 errors"; exit 1', False, "0 errors, 1 tests passed, status 1"),
-        ('echo "ERROR SUMMARY: 0 errors"', False, "0 errors, 0 tests passed, status 0"),
-        (
-            'echo "Error: Device not supported. ERROR SUMMARY: 2 errors"; exit 1',
-            True,
-            "does not support this device",
-        ),
+        ("========= ERROR SUMMARY: 0 errors\r\n", 0, 1, True, "clean, 1 tests"),
+        ("SUMMARY: 0 errors SUMMARY: 250 errors", 99, 2, False, "0 errors, 250 errors, 2 tests"),
+        ("RACECHECK SUMMARY: 12 hazards displayed (8 errors)", 0, 1, False, "12 hazards, 1 tests"),
+        ("ERROR SUMMARY: 0 errors", 1, 1, False, "0 errors, 1 tests"),
+        ("ERROR SUMMARY: 0 errors", 0, 0, False, "0 errors, 0 tests"),
+        ("Device not supported. SUMMARY: 2 errors", 1, 1, True, "does not support this device"),
     ],
 )
-def test_report_of_a_sanitizer_is_judged(sanitizer, script, passed, text, tmp_path):
-    sanitizer(script)
-    result = gpu_checks.check_sanitizer("memcheck", HANG_SECONDS)
+def test_report_of_a_sanitizer_is_judged(output, status, n_passed, passed, text, monkeypatch):
+    def run_tests(name, options, seconds, prefix, log):
+        options = ["--tool", "memcheck", "--error-exitcode", "99", "--report-api-errors", "no"]
+        assert prefix == ["a sanitizer", *options]
+        log.write(output.encode())
+        return status, {"passed": ["a test"] * n_passed}
+
+    monkeypatch.setattr(gpu_checks.shutil, "which", lambda name: "a sanitizer")
+    monkeypatch.setattr(gpu_checks, "run_tests", run_tests)
+    result = gpu_checks.check_sanitizer("memcheck", 9)
+    text += "" if passed else f" passed, status {status}"
     assert (result.passed, result.text) == (passed, text)
-    arguments = (tmp_path / "arguments").read_text()
-    assert arguments.startswith("--tool memcheck --error-exitcode 99 --report-api-errors no ")
 
 
-def test_sanitizer_that_is_installed_is_found_and_its_last_output_recorded(
-    sanitizer, tmp_path, monkeypatch
-):
+def test_sanitizer_that_is_installed_is_found_and_its_last_output_recorded(tmp_path, monkeypatch):
+    def install(path, script):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    monkeypatch.setattr(gpu_checks, "OUT", tmp_path)
+    monkeypatch.setattr(gpu_checks, "TOOLKITS_FOLDER", tmp_path)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert gpu_checks.check_sanitizer("memcheck", 120) == CheckResult(True, "not installed")
-    sanitizer("printf %09999d 0; pwd >&2; sleep 60")
+    path = tmp_path / "cuda-12.9" / "bin" / "compute-sanitizer"
+    install(path, "printf %09999d 0; pwd >&2; sleep 60")
     result = gpu_checks.check_sanitizer("racecheck", 0.5)
     assert (result.passed, result.text) == (False, "no summary, 0 tests passed, took more than 0 s")
     assert result.details == {"output": f"{REPOSITORY}\n".rjust(4000, "0")}
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    (tmp_path / "compute-sanitizer").write_text("#!/bin/sh\necho preferred\n")
-    (tmp_path / "compute-sanitizer").chmod(0o755)
+    install(tmp_path / "compute-sanitizer", "echo preferred")
     assert "preferred" in gpu_checks.check_sanitizer("memcheck", 120).details["output"]
 
 

@@ -21,6 +21,7 @@ SIZES = (33, 90, 17, 10)
 
 
 def test_workloads_take_turns(monkeypatch):
+    """A background load runs during the calls of its workload, and is not timed."""
     monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
     now, calls = [0.0], []
     monkeypatch.setattr(host.time, "perf_counter", lambda: now[0])
@@ -29,38 +30,26 @@ def test_workloads_take_turns(monkeypatch):
         calls.append(name)
         now[0] += seconds
 
+    @contextmanager
+    def background():
+        work("(", 100)
+        yield
+        work(")", 100)
+
     workloads = {
         "a": Workload(lambda: work("a", 2), n_images=10),
-        "b": Workload(lambda: work("b", 3), n_bytes=600),
+        "b": Workload(lambda: work("b", 3), n_bytes=600, background_load=background),
     }
     us = host.time_workloads(workloads, 7)
     assert us["a"] == pytest.approx(np.full(7, 0.2e6))  # an image
     assert us["b"] == pytest.approx(np.full(7, 3e6))  # a call
-    assert "".join(calls) == "aabb" + 7 * "ab"
+    assert "".join(calls) == "aab(b)" + 7 * "a(b)"
     changed = replace(workloads["a"], n_bytes=30, flops=6, copy="b", read="b", peak="b")
     a, b = host.measure("group", {"a": changed, "b": replace(workloads["b"], flops=20)}, 7)
     assert (a.images, b.images) == (1, None)
     assert a.percent_of_copy == a.percent_of_read == pytest.approx(100 * (30 / 600) * (3 / 0.2))
     assert a.percent_of_peak == pytest.approx(100 * (6 / 20) * (3 / 0.2))
     assert b.percent_of_copy is b.percent_of_read is b.percent_of_peak is None
-
-
-def test_background_load_runs_during_calls_and_is_not_timed(monkeypatch):
-    now, running = [0.0], []
-    monkeypatch.setattr(host.time, "perf_counter", lambda: now[0])
-
-    @contextmanager
-    def background():
-        now[0] += 100
-        running.append(True)
-        yield
-        running.pop()
-
-    def call():
-        now[0] += 0.25 if running else 7
-
-    us = host.time_workloads({"a": Workload(call, background_load=background)}, 7)
-    assert us["a"] == pytest.approx(np.full(7, 0.25e6))
 
 
 # --- ceilings
@@ -77,11 +66,7 @@ def little(monkeypatch):
 def spied(monkeypatch, name):
     """The arguments and the result of every call of a function of `host`."""
     seen, function = [], getattr(host, name)
-
-    def spy(*arguments):
-        seen.append((*arguments, function(*arguments)))
-
-    monkeypatch.setattr(host, name, spy)
+    monkeypatch.setattr(host, name, lambda *given: seen.append((*given, function(*given))))
     return seen
 
 
@@ -94,8 +79,7 @@ def test_copy_and_read_touch_each_element_in_one_thread(threads, monkeypatch):
     seen = spied(monkeypatch, "scale")
     work = host.scaled_copy(100, threads)
     work.call()
-    assert (len(seen), sum(len(target) for target, *_ in seen)) == (threads, 100)
-    assert all((target == factor * source).all() for target, source, factor, *_ in seen)
+    assert (len(seen), sum(target.sum() for target, *_ in seen)) == (threads, 0.5 * 100)
     assert {passes for *_, passes, _ in seen} == {3}
     assert work.n_bytes == 3 * 100 * (4 + 4)
     seen = spied(monkeypatch, "add_up")
@@ -116,10 +100,8 @@ def test_multiply_adds_end_where_they_begin(threads, monkeypatch):
     seen = spied(monkeypatch, "multiply_and_add")
     work = host.multiply_adds(threads)
     work.call()
+    assert work.flops == sum(steps for _, steps, _ in seen) * 2 * LANES * ROWS * VECTORS <= 10_000
     assert len(seen) == threads
-    steps = {steps for _, steps, _ in seen}
-    assert {work.flops} == {threads * n * 2 * LANES * ROWS * VECTORS for n in steps}
-    assert work.flops <= 10_000
 
 
 @pytest.mark.usefixtures("little")
@@ -139,10 +121,9 @@ def test_kernel_uses_each_weight_for_all_rows(name, monkeypatch):
     for C, _, W, passes in seen:
         assert W.shape == (3, 128, PANEL)
         assert (W == 1).all()
-        assert C.sum() == passes * C.shape[0] * W.size
-        assert len(set(C.ravel())) == 1
+        np.testing.assert_array_equal(C, passes * W.size / C.shape[1])
+        assert passes > 1
     assert work.flops == sum(2 * C.shape[0] * W.size * passes for C, _, W, passes in seen)
-    assert seen[0][3] > 1
 
 
 # --- perceptrons

@@ -32,33 +32,23 @@ def executed_bytes(launches):
 @pytest.fixture
 def workspace(monkeypatch):
     """A net's launches on arrays of the host; and its progress, to be set."""
-
-    def array(shape, dtype):
-        return np.zeros(shape, dtype)
-
-    monkeypatch.setattr("deepbig_runtime.gpu.device_array", array)
+    monkeypatch.setattr("deepbig_runtime.gpu.device_array", np.zeros)
     weights = [np.zeros(shape, np.float32) for shape in padded_shapes(SIZES)]
     return Workspace(SIZES, weights, N_BLOCK, (7, 5))
 
 
 @needs_toolkit
-def test_a_sweep_moves_what_its_launches_move(workspace):
+def test_a_sweep_and_a_block_move_what_their_launches_move(workspace):
     workspace.progress[:] = progress.at_start(N_BLOCK, 200)
     workspace.progress[[progress.FIRST, progress.END, progress.SWEPT]] = FIRST, END, END
-    epoch = {"labels": np.zeros(200, np.uint8), "order": np.zeros(200, int)}
-    epoch["losses"] = np.zeros(200, np.float32)
-    found = executed_bytes(workspace.sweep(epoch, np.ones(1, np.float32)))
+    order, eta = np.arange(200), np.ones(1, np.float32)
+    epoch = {"labels": np.zeros(200, np.uint8), "order": order, "losses": np.zeros(200, np.float32)}
     expected = sweep_work(SIZES, END - FIRST, END, N_BLOCK).n_bytes
-    assert expected == pytest.approx(found, rel=0.05)
-
-
-@needs_toolkit
-def test_a_block_moves_what_its_launches_move(workspace):
+    assert expected == pytest.approx(executed_bytes(workspace.sweep(epoch, eta)), rel=0.05)
     workspace.progress[:] = progress.at_start(N_BLOCK, 200)
-    images, order = np.zeros((200, SIZES[0]), np.float32), np.arange(200)
-    found = executed_bytes(workspace.begin_block(images, order))
+    found = executed_bytes(workspace.begin_block(np.zeros((200, SIZES[0]), np.float32), order))
     workspace.progress[progress.FIRST] = N_BLOCK
-    found += executed_bytes(workspace.end_block(np.ones(1, np.float32), 200)[:-1])
+    found += executed_bytes(workspace.end_block(eta, 200)[:-1])
     assert block_work(SIZES, N_BLOCK).n_bytes == pytest.approx(found, rel=0.05)
 
 

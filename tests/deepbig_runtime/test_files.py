@@ -1,7 +1,6 @@
 """Files as they should not be: pipes, folders in their places, closed ones, names of any bytes."""
 
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -21,20 +20,6 @@ NOBODYS = b"run-\xff\xfe.h5"  # no UTF-8
 linux = pytest.mark.skipif(sys.platform != "linux", reason="tried with what Linux has")
 
 
-@pytest.fixture
-def at_most_a_minute():
-    """Opening a pipe would wait for ever."""
-
-    def end(*_):
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
 def make_socket(path):
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(path))
@@ -50,9 +35,7 @@ def make_socket(path):
         (Path.mkdir, "Is a directory"),
     ],
 )
-def test_read_bytes_of_no_regular_file_is_refused(
-    tmp_path, make, why, monkeypatch, at_most_a_minute
-):
+def test_read_bytes_of_no_regular_file_is_refused(tmp_path, make, why, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a socket's path must be short
     make(Path("a.h5"))
     for read in (store.read_run, net_files.read):
@@ -60,7 +43,7 @@ def test_read_bytes_of_no_regular_file_is_refused(
 
 
 @linux
-def test_commands_that_look_for_files_skip_pipes(tmp_path, capsys, at_most_a_minute):
+def test_commands_that_look_for_files_skip_pipes(tmp_path, capsys):
     for name in ("a.h5", "b.csv"):
         os.mkfifo(tmp_path / name)
     watch.main(["--once", str(tmp_path)])
@@ -75,7 +58,7 @@ def test_commands_that_look_for_files_skip_pipes(tmp_path, capsys, at_most_a_min
     ("choice", "name"),
     [("mnist", mnist.FILES[0].name), ("norb", norb.FILES[0].name), ("cifar10", cifar.ARCHIVE)],
 )
-def test_load_pixels_of_pipes_is_refused(tmp_path, choice, name, at_most_a_minute):
+def test_load_pixels_of_pipes_is_refused(tmp_path, choice, name):
     for file in (*mnist.FILES, *norb.FILES):
         os.mkfifo(tmp_path / file.name)
     os.mkfifo(tmp_path / cifar.ARCHIVE)

@@ -1,22 +1,8 @@
 """Ticks, texts, files and refusals of figures; test_kept_figures.py has the numbers they show."""
 
-import io
-
-import numpy as np
 import pytest
-from drawn import (
-    IMAGES,
-    LABELS,
-    draw,
-    make_conv_run,
-    make_run,
-    make_runs,
-    overlap,
-    tick_labels,
-    visible_texts,
-)
+from drawn import IMAGES, LABELS, draw, make_conv_run, make_run, make_runs, tick_labels
 from matplotlib.figure import Figure
-from PIL import Image
 
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
@@ -60,26 +46,6 @@ def test_a_figure_is_saved_with_the_same_bytes_each_time(tmp_path):
     )
     assert [path.name for path in first] == ["rates.png", "rates.pdf"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
-
-
-def test_a_dark_variant_has_the_page_for_white_and_keeps_hues():
-    colours = [(255, 255, 255), (0, 0, 0), (0, 114, 178), (230, 159, 0)]
-    light = Image.fromarray(np.array([colours], np.uint8))
-    dark = Image.open(io.BytesIO(figures.darken(light))).convert("RGB")
-    (white, black, blue, orange) = np.array(dark)[0].tolist()
-    assert (white, black) == ([*figures.DARK_PAGE], [*figures.DARK_INK])
-    # By hand: luma 87, so a channel gains 81; then 0 to 255 becomes the page's to the ink's value.
-    assert blue == [85, 192, 252]
-    assert orange == [156, 97, 23]  # luma 162: a channel loses 69
-
-
-def test_overlaps_are_seen():
-    figure = Figure(figsize=(7, 2))
-    for x, text in ((0.1, "one"), (0.11, "other"), (0.5, "third")):
-        figure.text(x, 0.5, text)
-    one, other, third = visible_texts(draw(figure)).values()
-    assert overlap(one, other)
-    assert not overlap(other, third)
 
 
 def test_runs_that_cannot_be_drawn_as_asked_for_are_refused():

@@ -1,4 +1,4 @@
-"""The page of `python -m experiments.report` in a browser and on paper; what browser.py notices."""
+"""The page of `python -m experiments.report` in a browser and on paper."""
 # ruff: noqa: F401, F811 - fixtures are imported
 
 from itertools import pairwise
@@ -18,12 +18,9 @@ def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width, schem
     shot = tmp_path / "page.png"
     facts = check_page(browser, written, width, shot, scheme=scheme)
     assert facts["figures"] == 3
-    assert facts["tables"] == written.read_text().count("<table>")
-    levels = [level for level, _ in facts["headings"]]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(b <= a + 1 for a, b in pairwise(levels))
-    assert len(set(facts["ids"])) == len(facts["ids"])
+    first, *levels = [level for level, _ in facts["headings"]]
+    assert first == 1
+    assert all(1 < b <= a + 1 for a, b in pairwise([first, *levels]))
     assert HOSTILE in facts["text"]
     with Image.open(shot) as shown:
         assert shown.size[0] == width
@@ -75,31 +72,3 @@ def test_the_page_fits_on_paper(browser, written, tmp_path):
     sheets = print_page(browser, written, tmp_path / "page.pdf")
     assert 6 <= sheets <= 50  # of the records in results/, which grow: 41 now
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF-")
-
-
-OVERFLOWING = (
-    '<p style="width: 50px; white-space: nowrap">a text that is much longer than its box</p>'
-)
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ('<div style="width: 2000px">wide</div>', "20.. pixels wide"),
-        ('<img alt="gone" src="gone.png">', "failed|not loaded"),
-        ('<img alt="empty" src="data:image/png;base64,AAAA">', "not loaded"),
-        ('<svg width="0" height="0"></svg>', "nothing to see"),
-        ('<a href="#nowhere">there</a>', "leads nowhere: #nowhere"),
-        ("<script>console.error('so')</script>", "console: so"),
-        ("<script>undefined.f()</script>", "script: "),
-        ('<img src="https://example.org/a.png">', "asks the network for https://example.org"),
-        (OVERFLOWING, "text leaves its box: <p> a text that"),
-        (OVERFLOWING.replace("width", "overflow: hidden; width"), "text is cut off|leaves its box"),
-        ('<p style="height: 9px; overflow: hidden">a<br>b</p>', "text is cut off"),
-    ],
-)
-def test_the_browser_notices(browser, tmp_path, body, reason):
-    path = tmp_path / "page.html"
-    path.write_text(f'<!DOCTYPE html><meta charset="utf-8">{body}')
-    with pytest.raises(AssertionError, match=reason):
-        check_page(browser, path, 768)

@@ -1,29 +1,19 @@
 """Sentences that are written by hand: each measured number in them is what results/ gives."""
 
 import re
-from collections.abc import Callable, Sequence
 from datetime import datetime
 from statistics import mean
-from typing import NamedTuple
 
 import pytest
 
 from experiments.benchmarks import columns, race
 from experiments.results import cnn_tables, committee_report, comparisons, tables
-from experiments.results.records import Results, read_results
+from experiments.results.records import read_results
 from experiments.training.formatting import duration
 from experiments.training.provenance import REPOSITORY
 from mlp_gpu.network import NETS
 
 CPU, GPU = "amd-epyc-2-cores", "nvidia-h100-80gb-hbm3"
-
-
-class Said(NamedTuple):
-    """A sentence of a page, with {} for each number, and what the records have there."""
-
-    page: str
-    sentence: str
-    numbers: Callable[[Results], Sequence[object]]
 
 
 def record(results, name):
@@ -231,123 +221,63 @@ def net4_beside_the_paper(results):
     return row.tefbv_errors, 35, comparisons.fisher(row.tefbv_errors, 35, row.n_test), paper.tefbv
 
 
-SAID = [
-    Said(
-        "README.md",
-        "- **Net 1** gets {} of 10,000 test digits wrong, {:.2f} % (paper: {:.2f}), after {:,} "
-        "epochs in {} on two CPU cores (paper: {} hours).",
-        net1,
-    ),
-    Said(
-        "README.md",
-        "- **Net 4**, the paper's best, gets {} wrong, {:.2f} % (paper: {:.2f}), after {} epochs "
-        "in {} on an H100 (paper: {:,} epochs, {} hours).",
-        net4,
-    ),
-    Said(
-        "README.md",
-        "- **A convolutional net**, 20M-60M-100M-150N, gets {} wrong, {:.2f} % (paper: {:.2f}), "
-        "after {} epochs in {} on two CPU cores.",
-        convolutional,
-    ),
-    Said(
-        "README.md",
-        "- **Committees** of seven nets: seven seeds get {} wrong, {:.2f} % (paper: {:.2f}), each"
-        " {:.2f} % on average; seven widths {}, {:.2f} % (paper: {:.2f}), each {:.2f} %.",
-        two_committees,
-    ),
-    Said(
-        "README.md",
-        "35 wrong digits of 10,000 have a 95 % interval of {:.2f}-{:.2f} %",
-        interval_of_the_paper,
-    ),
-    Said(
-        "README.md",
-        "`make table1` takes {} on two cores of an Intel Xeon with AVX-512, {} limited to AVX2; on "
-        "two of an AMD EPYC `make committee` takes {}, the first net after `git clone` {:.0f} s.",
-        times_of_commands,
-    ),
-    Said(
-        "README.md",
-        "On an H100 all {} checks that ran passed; one image took {} us (net 1) to {} us (net 5) "
-        "in an epoch at learning rate 0.001, and {:.1f} us in the 800 epochs of net 4, on "
-        "average.",
-        gpu_checks,
-    ),
-    Said(
-        "README.md",
-        "JAX takes {:.1f} to {:.1f} times as long for the same steps on a CPU, and {:.1f} to "
-        "{:.1f} times as long on an H100, where a CUDA graph of PyTorch takes {:.1f} to {:.1f}",
-        slower,
-    ),
-    Said(
-        "docs/benchmarks.md",
-        "- **Our engine on a CPU**, an AMD EPYC with 2 cores, takes {:.0f} us an image for "
-        "841-800-10 and {:,.0f} us for net 4: {:.1f} and {:.1f} billion weight updates per "
-        "second. The GTX 480 of 2012 made up to {}.",
-        cpu_engine,
-    ),
-    Said(
-        "docs/benchmarks.md",
-        "- **Others on that CPU**, each with its fastest settings: a NumPy loop takes {:.1f} to "
-        "{:.1f} times as long, JAX {:.1f} to {:.1f}.",
-        cpu_baselines,
-    ),
-    Said(
-        "docs/benchmarks.md",
-        "- **Fewer resources**: in one thread our engine takes {:.1f} to {:.1f} times as long, "
-        "beside a process that keeps a core busy {:.1f} to {:.1f} times.",
-        cpu_conditions,
-    ),
-    Said(
-        "docs/benchmarks.md",
-        "- **The rest of an epoch**: deforming 60,000 images takes {:.2g} s, a SciPy recipe "
-        "{:.0f} times as long, the paper's CPU {} s. Evaluation multiplies and adds {:.0f} to "
-        "{:.0f} % as fast as the processor can. Both together are {:.0f} % of an epoch of net 1 "
-        "and {:.0f} % of one of 841-800-10.",
-        rest_of_an_epoch,
-    ),
-    Said(
-        "docs/benchmarks.md",
-        "- **Our engine on an H100**, in windows, takes {:.0f} us an image for 841-800-10 and "
-        "{:.0f} us for net 4: {:.1f} and {:.1f} billion weight updates per second. A CUDA graph of "
-        "PyTorch takes {:.1f} to {:.1f} times as long, the window in PyTorch {:.1f} to {:.1f}, JAX "
-        "{:.1f} to {:.1f}.",
-        window,
-    ),
-    Said(
-        "docs/benchmarks.md",
-        "- **A convolutional net**, net 3 of 2011, takes {:.0f} us an image on that CPU; PyTorch "
-        "at its best takes {:.1f} times as long, loops over connections {:.1f} times.",
-        convolutional_engine,
-    ),
-    Said(
-        "docs/benchmarks.md",
-        "- **Wrong digits after a minute**, of 10,000, median of three seeds (fewest-most): "
-        "on-line {}, mini-batches in NumPy {}, in PyTorch {}.",
-        raced,
-    ),
-    Said(
-        "docs/benchmarks.md",
-        "{} of the {} trainings shown had not ended after that minute, and on-line and PyTorch "
-        "took the largest learning rate that was tried, so that a larger one may be better.",
-        unfinished_races,
-    ),
-    Said(
-        "results/README.md",
-        "After 100 epochs {} of the paper's {} claims show in the counts of wrong digits; one of "
-        "them, that widths beat seeds on undeformed digits, has p = {} with Holm's correction. "
-        "After 300 epochs, experiments 6 and 3 alone, seven widths get {} digits wrong and seven "
-        "seeds {}.",
-        claims,
-    ),
-    Said(
-        "results/README.md",
-        "Net 4 gets {} digits wrong after 800 epochs, the paper's {} after 2,300: p = {:.3f} "
-        "(Fisher's exact test). The paper's {:.2f} % is that of the best of its five nets.",
-        net4_beside_the_paper,
-    ),
-]
+# Sentences of pages, with {} for each number, by the functions of the records that give these.
+SAID = {
+    "README.md": {
+        net1: "- **Net 1** gets {} of 10,000 test digits wrong, {:.2f} % (paper: {:.2f}), after "
+        "{:,} epochs in {} on two CPU cores (paper: {} hours).",
+        net4: "- **Net 4**, the paper's best, gets {} wrong, {:.2f} % (paper: {:.2f}), after {} "
+        "epochs in {} on an H100 (paper: {:,} epochs, {} hours).",
+        convolutional: "- **A convolutional net**, 20M-60M-100M-150N, gets {} wrong, {:.2f} % "
+        "(paper: {:.2f}), after {} epochs in {} on two CPU cores.",
+        two_committees: "- **Committees** of seven nets: seven seeds get {} wrong, {:.2f} % "
+        "(paper: {:.2f}), each {:.2f} % on average; seven widths {}, {:.2f} % (paper: {:.2f}), "
+        "each {:.2f} %.",
+        interval_of_the_paper: "35 wrong digits of 10,000 have a 95 % interval of {:.2f}-{:.2f} %",
+        times_of_commands: "`make table1` takes {} on two cores of an Intel Xeon with AVX-512, {} "
+        "limited to AVX2; on two of an AMD EPYC `make committee` takes {}, the first net after "
+        "`git clone` {:.0f} s.",
+        gpu_checks: "On an H100 all {} checks that ran passed; one image took {} us (net 1) to {} "
+        "us (net 5) in an epoch at learning rate 0.001, and {:.1f} us in the 800 epochs of net 4, "
+        "on average.",
+        slower: "JAX takes {:.1f} to {:.1f} times as long for the same steps on a CPU, and {:.1f} "
+        "to {:.1f} times as long on an H100, where a CUDA graph of PyTorch takes {:.1f} to {:.1f}",
+    },
+    "docs/benchmarks.md": {
+        cpu_engine: "- **Our engine on a CPU**, an AMD EPYC with 2 cores, takes {:.0f} us an "
+        "image for 841-800-10 and {:,.0f} us for net 4: {:.1f} and {:.1f} billion weight updates "
+        "per second. The GTX 480 of 2012 made up to {}.",
+        cpu_baselines: "- **Others on that CPU**, each with its fastest settings: a NumPy loop "
+        "takes {:.1f} to {:.1f} times as long, JAX {:.1f} to {:.1f}.",
+        cpu_conditions: "- **Fewer resources**: in one thread our engine takes {:.1f} to {:.1f} "
+        "times as long, beside a process that keeps a core busy {:.1f} to {:.1f} times.",
+        rest_of_an_epoch: "- **The rest of an epoch**: deforming 60,000 images takes {:.2g} s, a "
+        "SciPy recipe {:.0f} times as long, the paper's CPU {} s. Evaluation multiplies and adds "
+        "{:.0f} to {:.0f} % as fast as the processor can. Both together are {:.0f} % of an epoch "
+        "of net 1 and {:.0f} % of one of 841-800-10.",
+        window: "- **Our engine on an H100**, in windows, takes {:.0f} us an image for 841-800-10 "
+        "and {:.0f} us for net 4: {:.1f} and {:.1f} billion weight updates per second. A CUDA "
+        "graph of PyTorch takes {:.1f} to {:.1f} times as long, the window in PyTorch {:.1f} to "
+        "{:.1f}, JAX {:.1f} to {:.1f}.",
+        convolutional_engine: "- **A convolutional net**, net 3 of 2011, takes {:.0f} us an image "
+        "on that CPU; PyTorch at its best takes {:.1f} times as long, loops over connections "
+        "{:.1f} times.",
+        raced: "- **Wrong digits after a minute**, of 10,000, median of three seeds "
+        "(fewest-most): on-line {}, mini-batches in NumPy {}, in PyTorch {}.",
+        unfinished_races: "{} of the {} trainings shown had not ended after that minute, and "
+        "on-line and PyTorch took the largest learning rate that was tried, so that a larger one "
+        "may be better.",
+    },
+    "results/README.md": {
+        claims: "After 100 epochs {} of the paper's {} claims show in the counts of wrong digits; "
+        "one of them, that widths beat seeds on undeformed digits, has p = {} with Holm's "
+        "correction. After 300 epochs, experiments 6 and 3 alone, seven widths get {} digits "
+        "wrong and seven seeds {}.",
+        net4_beside_the_paper: "Net 4 gets {} digits wrong after 800 epochs, the paper's {} after "
+        "2,300: p = {:.3f} (Fisher's exact test). The paper's {:.2f} % is that of the best of its "
+        "five nets.",
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -360,10 +290,13 @@ def text_of(page):
     return " ".join((REPOSITORY / page).read_text(encoding="utf-8").split())
 
 
-@pytest.mark.parametrize("said", SAID, ids=lambda said: said.numbers.__name__)
-def test_a_sentence_has_the_numbers_of_the_records(said, results):
-    expected = said.sentence.format(*said.numbers(results))
-    assert expected in text_of(said.page), f"{said.page} should say:\n{expected}"
+@pytest.mark.parametrize(
+    ("page", "numbers", "sentence"),
+    [(page, *said) for page, of_page in SAID.items() for said in of_page.items()],
+)
+def test_a_sentence_has_the_numbers_of_the_records(page, numbers, sentence, results):
+    expected = sentence.format(*numbers(results))
+    assert expected in text_of(page), f"{page} should say:\n{expected}"
 
 
 @pytest.mark.parametrize(
@@ -372,12 +305,9 @@ def test_a_sentence_has_the_numbers_of_the_records(said, results):
 def test_every_line_of_results_is_compared(page, heading):
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     section = re.search(rf"^## {heading}\n(.*?)^## ", text, re.M | re.S)
-    told = [
-        said.sentence.partition("**")[2].partition("**")[0] for said in SAID if said.page == page
-    ]
     found = re.findall(r"^- \*\*(.*?)\*\*", section[1], re.M)
     assert len(found) > 3
-    assert found == [name for name in told if name]
+    assert found == re.findall(r"^- \*\*(.*?)\*\*", "\n".join(SAID[page].values()), re.M)
 
 
 def test_the_front_page_has_short_claims():

@@ -5,13 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from committee_cases import (
-    make_config,
-    make_run,
-    numbered,
-    of_committees,
-    tables_of,
-)
+from committee_cases import make_config, make_run, numbered, of_committees, tables_of
 from factories import changed
 from msgspec import structs
 from scipy.stats import beta
@@ -79,33 +73,23 @@ def test_rows_have_the_provenance_of_their_runs():
     odd = small_committee()
     _, second, third = odd.runs
     second.config = changed(second.config, engine="cuda")
-    second.provenance.append(
-        structs.replace(
-            second.provenance[0],
-            schedule="graph",
-            driver="580.1",
-            device="Some GPU",
-            dirty=True,
-            end="2026-02-03T00:00:00+00:00",
-        )
-    )
+    later = {"schedule": "graph", "driver": "580.1", "device": "Some GPU", "dirty": True}
+    later["end"] = "2026-02-03T00:00:00+00:00"
+    second.provenance.append(structs.replace(second.provenance[0], **later))
     third.config = changed(third.config, epochs=third.config.epochs + 1)
     rows = committee_report.tidy_rows(odd)
-    names = "engine", "seed", "finished"
-    assert [tuple(getattr(row, name) for name in names) for row in rows] == [
-        ("cpu", 0, True),
-        ("cuda graph", 1, True),
-        ("cpu", 2, False),
-        ("cpu and cuda graph", None, False),
+    clean, both = "0123456789abcdef", "0123456789abcdef and 0123456789abcdef-dirty"
+    found = [
+        (row.engine, row.seed, row.finished, row.seconds, row.source.device, row.source.date[:10])
+        for row in rows
     ]
-    assert [row.seconds for row in rows] == pytest.approx([100, 200, 300, 600])
-    commits = "0123456789abcdef", "0123456789abcdef-dirty"
-    sources = [(row.source.device, row.source.date[:10], row.source.commit) for row in rows]
-    assert sources[1:] == [
-        ("Some GPU", "2026-02-03", " and ".join(commits)),
-        ("Some CPU", "2026-01-02", commits[0]),
-        ("Some CPU and Some GPU", "2026-02-03", " and ".join(commits)),
+    assert found == [
+        ("cpu", 0, True, 100, "Some CPU", "2026-01-02"),
+        ("cuda graph", 1, True, 200, "Some GPU", "2026-02-03"),
+        ("cpu", 2, False, 300, "Some CPU", "2026-01-02"),
+        ("cpu and cuda graph", None, False, 600, "Some CPU and Some GPU", "2026-02-03"),
     ]
+    assert [row.source.commit for row in rows] == [clean, both, clean, both]
     assert tables.source_line(rows[1].source, rows[1].engine) == (
         "Some GPU, driver 580.1, engine cuda graph; python 3.11 numpy 2.4; 2026-02-03; "
         "commit 0123456789ab, 0123456789ab with changes"

@@ -44,7 +44,6 @@ def run_files(folder, number):
 
 
 def test_experiments_on_load_digits_leave_runs_and_tables_without_the_papers_figures(folder):
-    names = {path.name for path in folder.iterdir() if path.suffix != ".lock"}
     expected = {"committees-load_digits.md"}
     for name in {*UNDEFORMED, *NORMALIZED}:
         expected |= {f"{name}.h5", f"{name}.weights.h5"}
@@ -53,12 +52,9 @@ def test_experiments_on_load_digits_leave_runs_and_tables_without_the_papers_fig
         text = (folder / f"experiment{number}-load_digits.md").read_text()
         assert "load_digits is NOT MNIST: these figures must not be compared" in text
         assert "paper %" not in text
-    assert names == expected
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.glob("*.png"))
+    assert {path.name for path in folder.iterdir() if path.suffix != ".lock"} == expected
     text = (folder / "committees-load_digits.md").read_text()
-    assert text.startswith(
-        "# 2 committees on load_digits, errors in percent (NOT MNIST: not to be "
-    )
+    assert text.startswith("# 2 committees on load_digits, errors in percent (NOT MNIST: not to be")
     summary, lines = tables_of(text)
     assert list(summary[0]) == ["net", "exp. 1", "exp. 2"]
     assert "/" not in "".join("".join(line.values()) for line in summary)

@@ -20,17 +20,7 @@ def test_interval_is_clopper_pearsons(errors, n):
     assert low == pytest.approx(100 * (beta.ppf(0.025, errors, n - errors + 1) if errors else 0))
     top = 1 if errors == n else beta.ppf(0.975, errors + 1, n - errors)
     assert high == pytest.approx(100 * top)
-
-
-def test_interval_is_of_pythons_floats():
-    """No table row can hold NumPy's."""
-    assert [type(bound) for bound in tables.interval(1, 100)] == [float, float]
-
-
-def cells_of(text):
-    """The lines of the only table in a text."""
-    (lines,) = tables_of(text)
-    return lines
+    assert type(low) is type(high) is float  # no table row can hold NumPy's
 
 
 def test_without_distortion_the_papers_other_column():
@@ -69,9 +59,11 @@ def test_nets_of_ones_own_and_images_held_out_stand_beside_no_figure():
     text = table1.report([own, apart])
     assert text.startswith("# Perceptrons on MNIST\n")
     assert "paper TEfBV" not in text
-    assert [line["net"] for line in cells_of(text)] == ["own", "1, 100 images kept apart"]
+    (lines,) = tables_of(text)
+    assert [line["net"] for line in lines] == ["own", "1, 100 images kept apart"]
     mixed = table1.report([own, make_run()])
-    assert [line["paper TEfBV %"] for line in cells_of(mixed)] == ["-", "0.49"]
+    (lines,) = tables_of(mixed)
+    assert [line["paper TEfBV %"] for line in lines] == ["-", "0.49"]
     assert "no figure for other nets" in mixed
     assert "no figure for other nets" not in table1.report([make_run()])
 

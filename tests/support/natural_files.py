@@ -1,4 +1,4 @@
-"""Files like small NORB's and CIFAR-10's, of coloured shapes."""
+"""Files like small NORB's and CIFAR-10's, of coloured bars."""
 
 import gzip
 import io
@@ -22,7 +22,7 @@ def mat(array, magic=None, sizes=None):
 
 
 def make_norb(folder, n_train, n_test, seed=0):
-    """Write pairs of shapes; returns images (n, 96, 96, 2) and labels of both sets."""
+    """Write pairs of images; returns images (n, 96, 96, 2) and labels of both sets."""
     folder.mkdir(parents=True, exist_ok=True)
     arrays = [*_shapes(n_train, 5, 96, 2, seed), *_shapes(n_test, 5, 96, 2, seed + 1)]
     for i, (file, array) in enumerate(zip(norb.FILES, arrays, strict=True)):
@@ -48,7 +48,7 @@ def pack(members):
 
 
 def make_cifar(folder, n_a_file, n_test, seed=0):
-    """Write shapes, n_a_file in each training file; returns images (n, 32, 32, 3) and labels.
+    """Write images, n_a_file in each training file; returns images (n, 32, 32, 3) and labels.
 
     The files of the archive are in reversed order, which plays no part.
     """
@@ -63,30 +63,18 @@ def make_cifar(folder, n_a_file, n_test, seed=0):
 
 
 def _shapes(n, n_classes, side, maps, seed):
-    """Images of shapes and their labels, each class equally often."""
+    """Images of a bar, brighter than its background, and labels, each class equally often.
+
+    uint8 (n, side, side, maps). The class is the angle of the bar.
+    """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(n) % n_classes).astype(np.uint8)
-    return np.array([_shape(label, side, maps, rng) for label in labels]), labels
-
-
-def _shape(label, side, maps, rng):
-    """One of ten shapes, brighter than its background, uint8 (side, side, maps)."""
-    radius = side * rng.uniform(0.25, 0.4)
-    y, x = np.indices((side, side)) - side * rng.uniform(0.4, 0.6, (2, 1, 1))
-    box, ball = np.maximum(abs(y), abs(x)), np.hypot(y, x)
-    wave = 2 * np.pi / radius
-    inside = (
-        ball < radius,
-        (ball < radius) & (ball > radius / 2),
-        (box < radius) & (np.minimum(abs(y), abs(x)) < radius / 4),
-        (box < radius) & (np.sin(2 * wave * y) > 0),
-        (box < radius) & (np.sin(2 * wave * x) > 0),
-        box < radius,
-        (box < radius) & (box > radius / 2),
-        (abs(x) < (y + radius) / 2) & (y < radius),
-        (box < radius) & (abs(abs(y) - abs(x)) < radius / 3),
-        (box < radius) & (np.sin(wave * y) * np.sin(wave * x) > 0),
-    )[label]
-    behind, before = rng.uniform(0, 90, maps), rng.uniform(130, 255, maps)
-    image = np.where(inside[..., None], before, behind)
-    return (image + rng.normal(0, 5, image.shape)).clip(0, 255).astype(np.uint8)
+    images = np.empty((n, side, side, maps), np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        angle = np.pi * label / n_classes
+        y, x = np.indices((side, side)) - side * rng.uniform(0.4, 0.6, (2, 1, 1))
+        inside = abs(y * np.cos(angle) - x * np.sin(angle)) < side / 8
+        paper, ink = rng.uniform(0, 90, maps), rng.uniform(130, 255, maps)
+        noise = rng.normal(0, 5, image.shape)
+        image[:] = (np.where(inside[..., None], ink, paper) + noise).clip(0, 255)
+    return images, labels
