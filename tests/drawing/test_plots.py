@@ -1,12 +1,13 @@
 """Ticks, texts, files and refusals of figures; test_kept_figures.py has the numbers they show."""
 
 import pytest
+from bench_rows import on_gpu, row
 from drawn import IMAGES, LABELS, draw, make_conv_run, make_run, make_runs, tick_labels
 from matplotlib.figure import Figure
 
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
-from experiments.drawing import conv_plots, error_plots, figures, run_plots
+from experiments.drawing import bench_plots, conv_plots, error_plots, figures, run_plots
 from experiments.results import cnn_tables
 
 
@@ -78,3 +79,12 @@ def test_of_many_convolutional_nets_the_longest_and_lowest_seeds_are_in_colour()
     ]
     labels = [line.get_label().split(", ")[::2] for line in coloured if "seed" in line.get_label()]
     assert labels == [["30 epochs", "seed 8"], ["20 epochs", "seed 0"], ["20 epochs", "seed 1"]]
+
+
+def test_benchmarks_of_convolutional_nets_are_not_drawn():
+    more = {"group": "cnn", "bytes": 5000, "images": 1, "weights": 7, "net": "3"}
+    rows = [*on_gpu(), row("engine cpu", 1.0, 10, **more)]
+    rows.append(row("convolve_maps", 1.0, 10, **more | {"group": "cnn kernel"}))
+    assert repr(bench_plots.works(rows)) == repr(bench_plots.works(on_gpu()))
+    n_lines = [len(bench_plots.plot_times(some).axes[0].lines) for some in (rows, on_gpu())]
+    assert n_lines[0] == n_lines[1]

@@ -1,11 +1,13 @@
-"""`python -m experiments.record`, of runs and of committees."""
+"""`python -m experiments.record`, of runs and of committees; the newest benchmarks on record."""
 
 import dataclasses
 import json
 
 import pytest
+from bench_rows import on_cpu
 from committee_cases import committee_rows
 from factories import changed, make_run
+from measurements import SOURCE
 from msgspec.structs import replace
 
 from deepbig_runtime.errors import Problem
@@ -140,3 +142,18 @@ def test_a_committee_that_does_not_count_is_not_recorded(empty, changes, complai
     with pytest.raises(Problem, match=complaint):
         record.write_committee(write_csv(empty / "a.csv", committee_rows(**changes)[0]))
     assert not (empty / "results").exists()
+
+
+def test_newest_benchmarks_are_those_of_all_nets_the_newest_first():
+    found = {}
+    for device, date, net in (
+        ("of some nets", "2026-05-01", "4"),
+        ("an old chip", "2026-01-02", "841-800-10"),
+        ("new", "2026-03-01", "841-800-10"),
+        ("a", "2025-12-31", "841-800-10"),
+    ):
+        source = replace(SOURCE, device=device, date=date)
+        found[device] = [replace(one, source=source, net=net) for one in on_cpu()]
+    newest = records.Results(benches=found).newest_benches
+    assert list(newest) == ["new", "an old chip", "a", "of some nets"]
+    assert newest["a"] == found["a"]
