@@ -129,7 +129,7 @@ $(VENV)/.notebooks: $(VENV)/.core requirements/notebooks.lock
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.cuda requirements/test.lock
-	@echo "installing the tools of tests into $(VENV): 500 MB"
+	@echo "installing the tools of tests into $(VENV): 700 MB"
 	$(INSTALL) requirements/test.lock
 	@touch $@
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ from cuda_on_cpu.driver import build
 HANG_SECONDS = 2400  # of a program that ends well on any machine
 needs_toolkit = pytest.mark.skipif(missing_toolkit() is not None, reason=str(missing_toolkit()))
 needs_driver = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+needs_mlir = pytest.mark.skipif(
+    find_spec("numba_cuda_mlir") is None,
+    reason="numba-cuda-mlir is not installed: pip install numba-cuda-mlir",
+)
+# The module `cuda` of each compiler.
+COMPILERS = "numba.cuda", pytest.param("numba_cuda_mlir.cuda", marks=needs_mlir)
 # Compiled code is cached for the processes of this run; for longer, if this names a folder already.
 folder = tempfile.TemporaryDirectory()
 os.environ.setdefault("CUDA_ON_CPU_CACHE", folder.name)

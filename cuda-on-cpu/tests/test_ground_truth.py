@@ -3,11 +3,11 @@
 import re
 import shutil
 import textwrap
+from importlib import import_module
 
 import numpy as np
 import pytest
-from numba import cuda
-from programs import needs_driver, needs_toolkit, run, run_on_driver
+from programs import COMPILERS, needs_driver, needs_toolkit, run, run_on_driver
 
 from cuda_on_cpu import Executor, KernelFault, device_array
 
@@ -101,8 +101,14 @@ PAIRS = [
 
 
 @pytest.mark.filterwarnings("error::cuda_on_cpu.SameValueWarning")
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize(("fault", "faulty", "right"), PAIRS)
-def test_planted_fault_is_found_in_any_order_and_none_in_its_twin(fault, faulty, right, tmp_path):
+def test_planted_fault_is_found_in_any_order_and_none_in_its_twin(
+    fault, faulty, right, compiler, tmp_path
+):
+    if fault == MISALIGNED and "mlir" in compiler:
+        pytest.skip("numba-cuda-mlir rounds the start of such a view down to whole elements")
+    cuda = import_module(compiler)
     x, total = np.ones(128, np.float32), np.zeros(128, np.float32)
     path, names = tmp_path / "planted.py", {"cuda": cuda, "np": np}
     for code in (faulty, right):

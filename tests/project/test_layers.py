@@ -96,7 +96,7 @@ def test_a_file_beside_the_rooms_is_a_command_that_is_named():
 def test_cuda_on_cpu_and_its_tests_import_what_their_project_names():
     folder = REPOSITORY / "cuda-on-cpu"
     own = {"cuda_on_cpu", *(path.stem for path in folder.rglob("*.py"))}
-    named = {"numba", "numpy", "llvmlite", "cuda"}  # with numba and numba-cuda
+    named = {"numba", "numba_cuda_mlir", "numpy", "llvmlite", "cuda"}  # with numba and numba-cuda
     for path in folder.rglob("*.py"):
         for_tests = "tests" in path.parts or path.name == "pytest_plugin.py"
         allowed = own | named | ({"pytest"} if for_tests else set())

@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-COMPILERS = "numba", "llvmlite", "numba-cuda", "cuda-toolkit"
+COMPILERS = "numba", "llvmlite", "numba-cuda", "numba-cuda-mlir", "cuda-toolkit"
 
 
 def named_cache() -> Path | None:

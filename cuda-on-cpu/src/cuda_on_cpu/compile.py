@@ -16,7 +16,7 @@ from numba import cuda
 from numba.core import config
 
 from cuda_on_cpu.cache import cached_text
-from cuda_on_cpu.parse import KNOWN_FUNCTIONS
+from cuda_on_cpu.parse import KNOWN_FUNCTIONS, declared_variable
 
 # When numba-cuda first compiles, it overloads np.row_stack. NumPy 2.5 no longer has that:
 # https://github.com/NVIDIA/numba-cuda/issues/907
@@ -69,18 +69,25 @@ def missing_library(name: str) -> str | None:
     return None
 
 
+def is_mlir(kernel: Any) -> bool:
+    """Whether numba-cuda-mlir made a kernel, and not numba-cuda."""
+    return type(kernel).__module__.startswith("numba_cuda_mlir.")
+
+
 def compile_ptx(
     kernel: Any, signature: str | tuple, cc: tuple[int, int], cache: Path | None = None
 ) -> str:
     """The PTX of a kernel, as Numba makes it for a GPU, with the lines of the source.
 
-    kernel: made by cuda.jit without a signature. signature: Numba's, or the types of the arguments.
-    cc: compute capability. cache: see `cached_text`; one folder for each state of the sources of
-    the kernels.
+    kernel: made by cuda.jit, of numba-cuda or numba-cuda-mlir, without a signature. signature:
+    Numba's, or the types of the arguments. cc: compute capability. cache: see `cached_text`; one
+    folder for each state of the sources of the kernels.
     """
     function = kernel.py_func
 
     def make() -> str:
+        if is_mlir(kernel):
+            return _mlir_ptx(function, signature, cc)
         with _device_functions_for(cc):
             ptx = cuda.compile_ptx(function, signature, cc=cc, lineinfo=True)[0]
             if set(_EXTERNAL.findall(ptx)) <= KNOWN_FUNCTIONS.keys():
@@ -93,8 +100,20 @@ def compile_ptx(
             return _output(handle, "linked_ptx").rstrip(b"\0").decode()
 
     source = f"{function.__module__} {function.__code__.co_filename}"  # PTX names the file
-    key = f"{source} {function.__qualname__} {signature} {cc}"
+    key = f"{source} {function.__qualname__} {signature} {cc} {type(kernel).__module__}"
     return cached_text(cache, function.__name__, key, make)
+
+
+def _mlir_ptx(function: Callable, signature: str | tuple, cc: tuple[int, int]) -> str:
+    """PTX as made by numba-cuda-mlir, which would ask the driver for a GPU."""
+    from numba_cuda_mlir import cuda, tools
+
+    if isinstance(signature, tuple):  # of Numba's types; this compiler has its own, named alike
+        signature = f"void({', '.join(map(repr, signature))})"
+    name = re.sub(r"\W", "_", function.__name__, flags=re.ASCII)  # and no word of PTX, such as add
+    how = {"cc": cc, "lineinfo": True, "abi_info": {"abi_name": f"_ZN{len(name)}{name}E"}}
+    with _patching, mock.patch.object(tools, "_cached_cc", cc):
+        return cuda.compile_ptx(function, signature, **how)[0].rstrip("\0")
 
 
 # The functions that PTX calls and does not define.
@@ -200,6 +219,10 @@ def shared_bytes(ptx: str) -> int:
     Dynamic shared memory is not counted. The log's figure includes, for 9.0, 1,024 bytes more,
     which CUDA itself takes of each block.
     """
-    declarations = re.findall(r"^\s*(?:\.\w+\s+)*\.shared\s.*", ptx, re.MULTILINE)
-    sizes = (line.replace("[]", "[0]") for line in declarations)
-    return sum(_numbers(r"\.b8 \w+\[(\d+)\];", line)[0] for line in sizes)
+    total = 0
+    for text in re.findall(r"^\s*((?:\.\w+\s+)*\.shared\s[^;]*)", ptx, re.MULTILINE):
+        declared = declared_variable(text)
+        if declared is None:
+            raise ValueError(f"expected a declaration of shared memory: {text}")
+        total += declared[2].size
+    return total

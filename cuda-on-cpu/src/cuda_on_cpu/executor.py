@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numba.core import sigutils, types
 
-from cuda_on_cpu.compile import compile_ptx
+from cuda_on_cpu.compile import compile_ptx, is_mlir
 from cuda_on_cpu.run import Allocation, Launched, Program, View, aligned
 
 Shape = int | tuple[int, ...]
@@ -101,7 +101,7 @@ class Executor:
     def launch(
         self, kernel: Any, grid: Shape, block: Shape, arguments: tuple, shared_bytes: int = 0
     ) -> Launched:
-        """Run a kernel made by cuda.jit. Modifies the arrays that it writes.
+        """Run a kernel made by cuda.jit of either compiler. Modifies the arrays that it writes.
 
         grid, block: numbers of blocks and of threads, in x, y and z. arguments: numbers, arrays on
         the GPU, and arrays of the host, which are copied there and back, as Numba does.
@@ -120,7 +120,7 @@ class Executor:
                 if (str(value.dtype), value.ndim) != (str(kind.dtype), kind.ndim):
                     raise TypeError(f"{name} is {value.dtype}, {value.ndim}-d: expected {kind}")
                 views.append(value.view(name))
-                parameters += _array_parameters(value.content)
+                parameters += _array_parameters(value.content, is_mlir(kernel))
             else:
                 parameters.append(np.array(value, str(kind)).tobytes())
         program = self._program(kernel, signature)
@@ -161,7 +161,12 @@ def _as_tuple(shape: Shape) -> tuple[int, ...]:
     return shape if isinstance(shape, tuple) else (shape,)
 
 
-def _array_parameters(array: np.ndarray) -> list[bytes]:
-    """Numba's parameters for an array: owner, parent, sizes, address, shape, strides."""
-    numbers = (0, 0, array.size, array.itemsize, array.ctypes.data, *array.shape, *array.strides)
+def _array_parameters(array: np.ndarray, for_mlir: bool) -> list[bytes]:
+    """A kernel's parameters for an array, which end with its shape and strides.
+
+    numba-cuda: owner, parent, sizes, address. MLIR: address twice, offset; strides in elements.
+    """
+    address, unit = array.ctypes.data, array.itemsize if for_mlir else 1
+    start = (address, address, 0) if for_mlir else (0, 0, array.size, array.itemsize, address)
+    numbers = (*start, *array.shape, *(stride // unit for stride in array.strides))
     return [np.int64(number).tobytes() for number in numbers]

@@ -12,6 +12,9 @@ SIZES = {"pred": 1, "f16x2": 4, "8": 1, "16": 2, "32": 4, "64": 8}
 SPACES = ("global", "shared", "local", "const", "param")
 NO_LINE = "PTX"  # of an instruction before any line of a source
 GENERIC = "generic"  # the space of an access that names none: its address decides
+# Each module of numba-cuda-mlir declares it, and a kernel that raises an exception writes there.
+# Here that is a fault, as in a constant table.
+ERROR_CODE = ".common .global .align 4 .u32 __numba_cuda_mlir_error_code;"
 
 
 class UnknownPtx(Exception):
@@ -77,7 +80,8 @@ class Module:
 
 def parse(ptx: str) -> Module:
     """The kernels and variables of a text of PTX. Raises UnknownPtx."""
-    files = _file_names(ptx)
+    files, is_mlirs = _file_names(ptx), ERROR_CODE in ptx
+    ptx = ptx.replace(ERROR_CODE, ERROR_CODE.replace(".common .global", ".const"))
     ptx = re.sub(r"//.*|^\s*\.file\b.*|^\s*\.section\b[^{}]*\{[^{}]*\}", "", ptx, flags=re.M)
     module = Module({}, {}, {})
     end = 0
@@ -95,7 +99,29 @@ def parse(ptx: str) -> Module:
     for kernel in module.kernels.values():
         kernel.code = list(_with_calls(kernel, {}, functions, kernel, [kernel.name]))
         kernel.shared = {**module.shared, **kernel.shared}
+        if is_mlirs:
+            _adapt_to_checks(kernel)
     return module
+
+
+def _adapt_to_checks(kernel: Kernel) -> None:
+    """Change a kernel of numba-cuda-mlir where the checks would find fault with that compiler.
+
+    Most of its atomic operations begin with a plain read: in lines of the source that compare and
+    swap, reads become volatile. It aligns each shared array to 8 bytes or more, and threads that
+    write parts of an aligned piece would race: the alignment becomes the smallest access.
+    """
+    instructions = [one for one in kernel.code if isinstance(one, Instruction)]
+    swapping = {one.line for one in instructions if "cas" in one.opcode}
+    accesses = (one.opcode for one in instructions if one.opcode[0] in ("ld", "st", "atom", "red"))
+    sizes = (
+        size_of(kind) for _, *space, kind in accesses if take_space(space) in ("shared", GENERIC)
+    )
+    smallest = min(sizes, default=8)
+    kernel.shared = {n: replace(v, align=min(v.align, smallest)) for n, v in kernel.shared.items()}
+    for k, one in enumerate(kernel.code):
+        if isinstance(one, Instruction) and one.opcode[0] == "ld" and one.line in swapping:
+            kernel.code[k] = replace(one, opcode=("ld", "volatile", *one.opcode[1:]))
 
 
 _HEAD = re.compile(
@@ -227,29 +253,31 @@ def _parameters(text: str) -> dict[str, int]:
 
 
 _VARIABLE = re.compile(
-    r"(?:\.visible\s+|\.extern\s+)*\.(shared|global|const|local)\s+\.align\s+(\d+)\s+\.b8\s+"
-    r"([\w$]+)\[(\d*)\](?:\s*=\s*\{([^}]*)\})?"
+    r"(?:\.visible\s+|\.extern\s+)*\.(shared|global|const|local)\s+\.align\s+(\d+)\s+"
+    r"\.(?:b8\s+([\w$]+)\[(\d*)\](?:\s*=\s*\{([^}]*)\})?|(\w+)\s+([\w$]+))"
 )
 
 
-def _variable(text: str) -> tuple[str, str, Variable] | None:
+def declared_variable(text: str) -> tuple[str, str, Variable] | None:
     """The space, the name and the variable that a text declares; None if it declares none."""
     match = _VARIABLE.fullmatch(text)
     if not match:
         return None
-    space, align, name, size, values = match.groups()
-    content = None
+    space, align, array, length, values, kind, scalar = match.groups()
+    content, name, size = None, array or scalar, int(length or 0)
+    if scalar and not scalar.startswith("__dynamic_shmem__"):  # by numba-cuda-mlir without a size
+        size = size_of(kind)
     if values is not None or space == "const":  # missing values are zero
         numbers = filter(None, (values or "").split(","))
-        content = bytes(int(value, 0) for value in numbers).ljust(int(size), b"\0")
-    return space, name, Variable(int(size or 0), int(align), content)
+        content = bytes(int(value, 0) for value in numbers).ljust(size, b"\0")
+    return space, name, Variable(size, int(align), content)
 
 
 def _read_declarations(text: str, module: Module) -> None:
     """Add declarations outside of kernels."""
     text = re.sub(r"^\s*\.(version|target|address_size|common|section)\b.*", "", text, flags=re.M)
     for statement in filter(None, (" ".join(part.split()) for part in text.split(";"))):
-        match _variable(statement):
+        match declared_variable(statement):
             case "shared", name, variable:
                 module.shared[name] = variable
             case "global" | "const", name, Variable(content=bytes()) as variable:
@@ -289,7 +317,7 @@ def _read_body(text: str, kernel: Kernel, files: dict[int, str]) -> None:
                 before = kernel.local.get(name, Variable(0, 8)).size
                 kernel.local[name] = Variable(max(size, before), 8)
         elif statement.startswith("."):
-            match _variable(statement):
+            match declared_variable(statement):
                 case "local", name, variable:
                     kernel.local[name] = variable
                 case "shared", name, variable:

@@ -128,7 +128,8 @@ def _offsets(variables: dict[str, Variable], start: int, gap: int) -> tuple[dict
 class _Translator:
     def __init__(self, kernel: Kernel, module: Module):
         self._kernel = kernel
-        static = {name: v for name, v in kernel.shared.items() if v.size}
+        shared = kernel.shared.items()
+        static = {n: Variable(v.size, max(16, v.align)) for n, v in shared if v.size}
         self._shared, self._shared_bytes = _offsets(static, 0, GAP)
         sizes = [-(-size // 8) * 8 for size in kernel.parameters.values()]
         *starts, end = accumulate(sizes, initial=0)
