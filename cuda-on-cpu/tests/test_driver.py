@@ -3,9 +3,12 @@
 import json
 import textwrap
 from functools import partial
+from pathlib import Path
 
 import programs
 import pytest
+
+from cuda_on_cpu.driver import build
 
 pytestmark = programs.needs_driver
 
@@ -50,6 +53,19 @@ def test_command_runs_python_on_the_fake_driver():
     usage = command("--help")
     assert usage.returncode == 0
     assert "CUDA_ON_CPU_SEED" in usage.stdout
+
+
+def test_kernels_are_kept_in_a_private_folder_unless_the_environment_names_another(
+    tmp_path, monkeypatch
+):
+    monkeypatch.delenv("CUDA_ON_CPU_CACHE")
+    build.library()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    found = Path(build.environment()["CUDA_ON_CPU_CACHE"])
+    assert found == tmp_path / "new" / "cuda_on_cpu" / "kernels"
+    assert [path.stat().st_mode & 0o777 for path in (found.parent, found)] == [0o700] * 2
+    monkeypatch.setenv("CUDA_ON_CPU_CACHE", "")
+    assert build.environment()["CUDA_ON_CPU_CACHE"] == ""
 
 
 TICKETS = """

@@ -39,9 +39,7 @@ def library() -> Path:
     sources = sorted(SOURCE.iterdir())
     parts = [" ".join(OPTIONS).encode(), *(path.read_bytes() for path in sources)]
     digest = hashlib.sha256(b"".join(parts)).hexdigest()
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cuda_on_cpu"
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)  # its files run as this user
-    found = root / digest[:16] / "libcuda.so.1"
+    found = _folder() / digest[:16] / "libcuda.so.1"
     if not found.exists():
         found.parent.mkdir(exist_ok=True)
         part = found.with_name(f"{os.getpid()}.so")
@@ -51,10 +49,20 @@ def library() -> Path:
     return found
 
 
+def _folder() -> Path:
+    """A folder for compiled code, which runs as this user."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cuda_on_cpu"
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return root
+
+
 def environment() -> dict[str, str]:
     """The environment of this process, in which a new Python finds the fake driver."""
     paths = [str(SOURCE.parent / "start"), str(SOURCE.parents[2]), os.environ.get("PYTHONPATH")]
-    return os.environ | {
+    kernels = _folder() / "kernels"
+    kernels.mkdir(mode=0o700, exist_ok=True)
+    found = {"CUDA_ON_CPU_CACHE": str(kernels)} | os.environ
+    return found | {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "CUDA_ON_CPU_LIBRARY": str(library()),
         "CUDA_ON_CPU_NVJITLINK": linker(),
