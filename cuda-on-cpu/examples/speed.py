@@ -96,7 +96,8 @@ def main():
     print("# Speed\n")
     print(f"Medians of {REPEATS} launches; {processor()}; {datetime.now(UTC).date()};")
     print(", ".join(f"{name} {version(name)}" for name in VERSIONS) + ".")
-    print("Numba's simulator checks nothing. `python examples/speed.py > docs/speed.md`\n")
+    print("Numba's simulator checks nothing. [The kernels](../examples/speed.py);")
+    print("`python examples/speed.py > docs/speed.md`\n")
     print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
     for kernel, here, there in rows:
         print(f"| {kernel.__name__} | {here:,.0f} | {there:,.0f} | {here / there:,.0f} |")
