@@ -122,8 +122,7 @@ def test_close_when_a_timeout_of_dask_expires_raises_nothing():
 @pytest.mark.slow
 @linux
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_scheduler_that_dies_is_one_sentence(signum, tmp_path, monkeypatch, capfd, caplog):
-    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 2)
+def test_scheduler_that_dies_is_one_sentence(signum, tmp_path, capfd, caplog):
     file, log = tmp_path / "scheduler.json", (tmp_path / "log").open("w")
 
     def start(kind, *options):
