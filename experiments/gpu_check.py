@@ -158,9 +158,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--minutes",
         type=cli.number(0.01, 10_000),
         metavar="N",
-        help="time for all items together (default: no limit). An item that may take longer than "
-        "what is left is left out, but that kernels and training are cut short; the same command "
-        "resumes the training",
+        help="time for all items together (default: no limit). Kernels and training are cut short "
+        "to fit, other items that may take longer than the time left are not begun; the same "
+        "command resumes the training",
     )
     parser.add_argument(
         "--limit",
@@ -176,7 +176,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def seconds_for(item: str, left: float) -> float:
-    """The seconds that an item may take if so many are left; 0 if it has to be left out."""
+    """The seconds that an item may take of the seconds left; 0 if it has to be left out."""
     if item not in STOPPABLE:
         return SECONDS[item] if SECONDS[item] <= left else 0
     if item == "kernels":  # the training follows

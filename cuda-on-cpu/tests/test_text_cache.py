@@ -9,6 +9,7 @@ from numba import cuda
 from programs import CACHE, needs_toolkit
 
 from cuda_on_cpu import Executor, cache, machine_code
+from cuda_on_cpu.parse import ERROR_CODE
 from cuda_on_cpu.run import Allocation, Program, View
 
 BEGINNING = ".version 7.0\n.target sm_75\n.address_size 64\n"
@@ -61,6 +62,11 @@ def test_machine_code_is_kept_for_the_same_kernel_and_processor(tmp_path, monkey
         monkeypatch.setattr(machine_code.llvm, name, lambda value=value: value)
         assert written(Program(ptx, tmp_path), "first") == 7
     assert len(translated) == 5
+    # Of a kernel of numba-cuda-mlir the lines of the source decide which of its reads are volatile.
+    for start, n_keys in ("", 1), (ERROR_CODE, 2):
+        assert (
+            len({machine_code._key("f", f"{start}\n\t.loc\t1 {k} 1\n") for k in (6, 7)}) == n_keys
+        )
 
 
 def test_cached_text_makes_a_damaged_file_anew(tmp_path):

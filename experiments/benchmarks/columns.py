@@ -149,12 +149,12 @@ NET_MEANINGS = {  # of columns of `net_table`
     "speedup over CPU": "over our CPU engine on all threads, on the same net, as the papers' 40 "
     "and 50 are over their CPU program; of a baseline, its speed relative to ours",
     "GB/s": "the bytes that one image must move, per second",
-    "% of copy": "GB/s relative to those of a scaled copy on as many threads",
-    "% of read": "GB/s relative to those of a read of memory on as many threads, all that memory "
-    "allows",
+    "% of copy": "GB/s relative to the GB/s of a scaled copy on as many threads",
+    "% of read": "GB/s relative to the GB/s of a read of memory on as many threads, all that "
+    "memory allows",
     "GFLOP/s": "multiplications and additions that an image needs, per second: forward, back but "
     "for the first layer, and the update",
-    "% of peak": "GFLOP/s relative to those of multiply-adds on as many threads",
+    "% of peak": "GFLOP/s relative to the GFLOP/s of multiply-adds on as many threads",
     "vectors": "floats in a vector register of the CPU that our code uses: 16 with AVX-512, 8 with "
     "AVX2",
 }

@@ -15,12 +15,12 @@ import numba
 
 from cuda_on_cpu import async_copies, interleaving, memory_checks
 from cuda_on_cpu.cache import cached_text
-from cuda_on_cpu.parse import Module
+from cuda_on_cpu.parse import ERROR_CODE, Module
 from cuda_on_cpu.translate import ACCESS, FINISH_COPIES, FUNCTION, START_COPY, Layout, translate
 
 RUN_BLOCKS = "run_blocks"
 INLINED = "_ZN", "cfunc.", ACCESS, START_COPY, FINISH_COPIES
-PLACES = re.compile(r"^\s*\.(?:file|loc)\s.*$", re.MULTILINE)  # in sources
+PLACES = re.compile(r"^\s*\.(?:file|loc)\s.*$", re.MULTILINE)  # lines of sources
 # Numba's number of a function that the process compiles, in the function's name.
 FUNCTION_NUMBER = re.compile(r"B\d+v\d+(?=[BE])")
 RUNNER = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64)
@@ -49,9 +49,12 @@ def machine_code(
 
 
 def _key(name: str, ptx: str) -> str:
-    """All that a kernel's machine code depends on, whatever the process compiled before it."""
+    """All that a kernel's machine code depends on, without Numba's numbers of functions.
+
+    Lines of the source count for numba-cuda-mlir alone: `parse` adapts its kernels line by line.
+    """
     numbers: dict[str, str] = {}
-    text = PLACES.sub("", " ".join((*_processor(), name, ptx)))
+    text = " ".join((*_processor(), name, ptx if ERROR_CODE in ptx else PLACES.sub("", ptx)))
     return FUNCTION_NUMBER.sub(lambda m: numbers.setdefault(m[0], f"v{len(numbers)}"), text)
 
 

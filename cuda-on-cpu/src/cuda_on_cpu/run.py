@@ -45,8 +45,8 @@ LONGEST = 16  # bytes of an access
 # Of this process; pytest-xdist's processes share them.
 N_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 N_CORES = max(1, N_CORES // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
-# Blocks run on several cores if the launch has at least so many steps, pieces of code without
-# branches, and for each pair of stamps that is copied: less is faster in turn.
+# The fewest steps, pieces of code without branches, of a launch whose blocks run on several cores,
+# in all and for each pair of stamps that is copied: shorter launches are faster in turn.
 LEAST_STEPS, STEPS_PER_COPY = 1 << 17, 8
 # Arguments: the addresses of the format string and of its values.
 PRINTER = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
