@@ -168,11 +168,11 @@ def factors() -> dict[str, Factor]:
             "the field get at most a tenth fewer wrong than with today's deformation, and nets "
             "with both no fewer than with one of them.",
             tuple(
-                replace(_deformed(name, **values), epochs=300, eta=1e-3)
+                replace(_deformed(f"eta 0.001, {name}", **values), epochs=300, eta=1e-3)
                 for name, values in (
                     ("shear 1", {"shear_probability": 1.0}),
                     ("alpha x 0.75", {"alpha": alpha * 0.75}),
-                    ("shear 1, alpha x 0.75", {"shear_probability": 1.0, "alpha": alpha * 0.75}),
+                    ("both", {"shear_probability": 1.0, "alpha": alpha * 0.75}),
                 )
             ),
         ),
