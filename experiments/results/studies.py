@@ -20,6 +20,7 @@ from mlp_gpu.training import Schedule
 
 USUAL = "as now"  # the name of today's setting, which all factors share
 EPOCHS, LAST_ETA = 100, 1e-4  # of a setting that names no others
+HELD_OUT = {1: "", 2: "(`--validation-part 2`) "}  # what is told of a part
 
 
 @dataclass(frozen=True)
@@ -283,8 +284,9 @@ def report(rows: Sequence[StudyRow]) -> str:
     first = rows[0]
     return (
         f"{first.layers}, {first.images_an_epoch:,} training images; {first.n_validation:,} others "
-        "are held out, choose the epoch, and count. No test image was looked at. Means of the "
-        "seeds; intervals: 95 %, Clopper-Pearson, of one net with the mean.\n\n"
+        f"{HELD_OUT[first.validation_part]}are held out, choose the epoch, and count. No test "
+        "image was looked at. Means of the seeds; intervals: 95 %, Clopper-Pearson, of one net "
+        "with the mean.\n\n"
         f"{markdown_table(study_table(rows))}\n\n"
         f"{'; '.join(_source_lines([row.source for row in rows]))}."
     )
