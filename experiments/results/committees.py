@@ -185,14 +185,18 @@ def longest_committees(
 ) -> dict[str, Sequence[CommitteeRow]]:
     """The rows of our longest training on MNIST of each experiment that has one, by its name.
 
-    found: the rows of each record. Of equally long trainings the first of them counts: none is
-    chosen by its test errors.
+    found: the rows of each record. Of equally long trainings the newest counts, which is by the
+    guesses of today: none is chosen by its test errors.
     """
     longest = {}
     for name in NAMED:
         if own := [rows for rows in found if rows[-1].experiment == name]:
-            longest[name] = max(own, key=committee_report.images_trained)
+            longest[name] = max(own, key=_length_and_date)
     return longest
+
+
+def _length_and_date(rows: Sequence[CommitteeRow]) -> tuple[int, str]:
+    return committee_report.images_trained(rows), rows[-1].source.date
 
 
 def recorded_committees(
