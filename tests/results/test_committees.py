@@ -107,7 +107,7 @@ def test_longest_committees_are_chosen_by_their_length_not_by_their_errors():
     first, second = (of_committees({3: (9, n)}).popitem()[1] for n in (7, 6))
     assert committees.longest_committees([first, second]) == {"experiment3": first}
     newer = [replace(row, source=replace(row.source, date="2026-01-02")) for row in first]
-    assert committees.longest_committees([newer, second]) == {"experiment3": newer}
+    assert committees.longest_committees([second, newer]) == {"experiment3": newer}
     longer = [replace(row, epochs="9") for row in first]
     assert committees.longest_committees([second, longer]) == {"experiment3": longer}
 
