@@ -172,13 +172,10 @@ def add_trainer_arguments(
 def choose_out(arguments: argparse.Namespace) -> None:
     """Choose the folder --out, if the command line does not; modifies arguments.
 
-    usual_out becomes None if it does: then no other folder is looked into.
-
     Trainings of other lengths, numbers of images, learning rates or launch modes than usual have a
     separate folder. One that can be extended by more epochs keeps it.
     """
     if arguments.out is not None:
-        arguments.usual_out = None
         return
     extended = arguments.eta_decay or arguments.profile == "paper"
     settings = {

@@ -29,7 +29,7 @@ NO_DRIVER = "Error at driver init: \n\nCUDA driver library cannot be found.\nEns
 def machine(monkeypatch):
     """A function that makes the machine look as if its driver and GPU were so."""
 
-    def make(version=(13, 0), free=80e9, cc=(9, 0), init=None, context=None, packages="12.9.1"):
+    def make(version=(13, 0), free=80e9, cc=(9, 0), init=None, context=None):
         def get_version():
             if init:
                 raise gpu.cuda.CudaSupportError(init)
@@ -48,7 +48,7 @@ def machine(monkeypatch):
             gpu.cuda, "get_current_device", lambda: SimpleNamespace(compute_capability=cc)
         )
         monkeypatch.setattr(gpu.cuda.cudadrv.nvrtc, "get_lowest_supported_cc", lambda: (7, 5))
-        monkeypatch.setattr(gpu.metadata, "version", lambda name: packages)
+        monkeypatch.setattr(gpu.metadata, "version", lambda name: "12.9.1")
 
     return make
 
@@ -71,10 +71,6 @@ def choose(choice, n_bytes=0, tell=pytest.fail):
             "the NVIDIA driver is too old: it knows CUDA 11.8 and the installed packages need "
             "CUDA 12; update",
         ),
-        (
-            {"version": (12, 9), "packages": "13.0.3"},
-            "the installed cuda-bindings need CUDA 13, and the driver knows CUDA 12.9; another",
-        ),
         ({"cc": (6, 1)}, "the GPU is too old: its compute capability is 6.1 and the installed"),
         (
             {"free": 1_250_000_000},
@@ -86,7 +82,7 @@ def choose(choice, n_bytes=0, tell=pytest.fail):
         ),
         ({"context": "CUDA_ERROR_OUT_OF_MEMORY: The API call"}, "the GPU has no memory free; end"),
     ],
-    ids=["driver", "device", "old", "mixture", "capability", "memory", "other", "full"],
+    ids=["driver", "device", "old", "capability", "memory", "other", "full"],
 )
 def test_what_is_missing_is_told(machine, state, start):
     machine(**state)
