@@ -64,15 +64,6 @@ def digits():
     return np.stack(found)
 
 
-@pytest.fixture(scope="module")
-def mnist():
-    """MNIST's first test digits, uint8 (1000, 28, 28)."""
-    found = data.load_pixels("auto")
-    if found.name != "MNIST":
-        pytest.skip("MNIST is not here")
-    return found.test_images[:1000]
-
-
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "digit.png"
@@ -120,12 +111,12 @@ def picture(digit, mode="RGB"):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA", "CMYK", "I;16", "F"])
-def test_modes_of_pillow_are_all_the_same_digit(mode, mnist, path):
-    expected = read(picture(mnist[0]), path)
+def test_modes_of_pillow_are_all_the_same_digit(mode, digits, path):
+    expected = read(picture(digits[9]), path)
     if mode == "I;16":
-        found = Image.fromarray(np.asarray(picture(mnist[0], "L"), np.uint16) * 257)
+        found = Image.fromarray(np.asarray(picture(digits[9], "L"), np.uint16) * 257)
     else:
-        found = picture(mnist[0], mode)
+        found = picture(digits[9], mode)
     path = path.with_suffix(".tif" if mode in ("F", "CMYK") else ".png")
     off = np.abs(read(found, path).astype(int) - expected)
     assert off.sum() / expected.sum(dtype=int) < (0.15 if mode in ("1", "P", "CMYK") else 0.02)
@@ -190,9 +181,9 @@ def landscape():
     return image
 
 
-def several(n=2):
-    sheet = np.zeros((160, 160 * n))
-    for k in range(n):
+def several():
+    sheet = np.zeros((160, 320))
+    for k in range(2):
         sheet[30:130, 160 * k + 70 : 160 * k + 90] = 1
         sheet[30:50, 160 * k + 40 : 160 * k + 90] = 1
     return Image.fromarray(coloured(sheet, BLACK, WHITE))
@@ -205,21 +196,14 @@ def specks():
     return image
 
 
-def noise():
-    values = np.random.default_rng(0).integers(0, 256, (200, 300, 3))
-    return Image.fromarray(values.astype(np.uint8))
-
-
 @pytest.mark.parametrize(
     ("image", "reason"),
     [
         (specks(), "it shows only small spots"),
         (several().transpose(Image.Transpose.ROTATE_90), "it shows 2 digits one above the other"),
         (Image.new("RGB", (200, 100), "white"), "it shows no ink"),
-        (noise(), "it has no plain background|it shows"),
         (landscape(), "it has no plain background"),
         (several(), "it shows 2 digits side by side; expected one"),
-        (several(3), "it shows 3 digits side by side; expected one"),
     ],
 )
 def test_a_picture_without_a_single_digit_is_refused(image, reason, path):

@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -29,9 +28,7 @@ from waiting import HANG_SECONDS, join
 from deepbig_runtime import errors, files
 from deepbig_runtime.errors import Interrupted, Problem
 from deepbig_runtime.faults import GpuFault
-from deform_gpu import TABLE1, deform
 from experiments.training import cli, runs, store
-from experiments.training.configs import deformer
 from mlp_gpu import network
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network
@@ -204,14 +201,6 @@ def test_estimate_epoch_seconds_is_the_sum_over_images(monkeypatch):
     expected -= 30_000 * 0.00025
     assert runs.estimate_epoch_seconds(engine, config, DATASET) == pytest.approx(expected)
     assert etas == {config.eta * config.decay**2}  # of the third of six epochs
-
-
-def test_deformer_depends_on_epoch_and_seed():
-    images, labels = DATASET.train_images, DATASET.train_labels
-    deformed = deformer(changed(CONFIG, seed=6), DATASET)
-    for epoch in (1, 2):
-        assert (deformed(epoch) == deform(images, labels, TABLE1, seed=6, epoch=epoch)).all()
-    assert deformer(changed(CONFIG, deformation=None), DATASET)(1) is images
 
 
 @pytest.mark.parametrize("has_weights", [True, False])
@@ -392,35 +381,6 @@ def test_resume_several_short_epochs_behind(seldom_saved, uninterrupted, files_o
     store.weights_path(files_of(1)).replace(store.weights_path(path))
     train(path)
     assert bits(path) == bits(uninterrupted)
-
-
-TAKE_LOCK = """
-import pathlib, sys
-from experiments.training import cli, runs
-cli.run(lambda: runs.lock(pathlib.Path(sys.argv[1])).__enter__())
-"""
-
-
-@linux
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [("run.h5", "no file can be locked in"), ("sub/run.h5", "cannot make the folder")],
-)
-def test_lock_in_a_read_only_folder_is_one_sentence(tmp_path, name, complaint):
-    tmp_path.chmod(0o555)
-    command = [sys.executable, "-c", TAKE_LOCK, str(tmp_path / name)]
-    if os.geteuid() == 0:  # root may write anywhere, unless it gives that up
-        command = ["setpriv", "--bounding-set", "-dac_override", *command]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("root without setpriv cannot try a read-only folder")
-    finally:
-        tmp_path.chmod(0o755)
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"error: {complaint} {tmp_path}")
-    assert "Permission denied" in line
 
 
 def test_lock_waits_for_a_run_that_is_released_soon(tmp_path):
