@@ -98,22 +98,11 @@ def open_folder() -> tuple[Path | None, str | None]:
         is_new = not folder.exists()
         folder.mkdir(mode=0o700, exist_ok=True)
         os.utime(folder)
-        _try_lock(folder)
         if is_new:
             _remove_old_folders(root)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         return None, f"no folder for compiled code can be made: {error}"
     return folder, None
-
-
-def _try_lock(folder: Path) -> None:
-    """Raise OSError where the file system has no locks, which saving needs."""
-    try:
-        import fcntl
-    except ImportError:  # Windows, where any file can be locked
-        return
-    with open(folder / "lock", "ab") as file, suppress(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def _remove_old_folders(root: Path) -> None:

@@ -70,10 +70,7 @@ def _read(path: Path) -> Pixels:
         upright = ImageOps.exif_transpose(image)
         if upright.mode[0] in "IF":  # more than 8 bits
             values = np.nan_to_num(np.asarray(upright, np.float64))
-            white = max(1, values.max())
-            if upright.mode[0] == "I":  # scanners' pictures have 8, 10, 12, ... bits of 16
-                white = next(2**n - 1 for n in (8, 10, 12, 14, 16, 32) if white < 2**n)
-            values *= 255 / white
+            values *= 255 / max(1, values.max())  # scanners' pictures may use 10 bits of 16
             upright = Image.fromarray(values.clip(0, 255).astype(np.uint8))
         upright = upright.convert("RGBA")
     upright.thumbnail((WORK_SIDE, WORK_SIDE), Image.Resampling.BOX)

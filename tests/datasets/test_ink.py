@@ -122,10 +122,9 @@ def test_modes_of_pillow_are_all_the_same_digit(mode, digits, path):
     assert off.sum() / expected.sum(dtype=int) < (0.15 if mode in ("1", "P", "CMYK") else 0.02)
 
 
-@pytest.mark.parametrize("bits", [8, 10, 12, 16])
-def test_pictures_of_16_bits_may_use_fewer(bits, digits, path):
+def test_pictures_of_16_bits_may_use_fewer(digits, path):
     grey = np.asarray(picture(digits[0], "L"), np.float64)
-    found = read(Image.fromarray(np.rint(grey * (2**bits - 1) / 255).astype(np.uint16)), path)
+    found = read(Image.fromarray(np.rint(grey * (2**10 - 1) / 255).astype(np.uint16)), path)
     expected = read(picture(digits[0]), path)
     assert np.abs(found.astype(int) - expected).mean() < 0.5
 
