@@ -56,7 +56,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     plans.add_trainer_arguments(parser, "runs/table1", "some minutes per net on a CPU", cores=4)
     arguments = parser.parse_args(argv)
     arguments.deadline = time.time() + 60 * (arguments.minutes or math.inf)
-    cli.check_size(arguments)
     plans.choose_out(arguments)
     if arguments.minutes and arguments.scheduler:
         parser.error(

@@ -221,15 +221,12 @@ def _is_hidden(name: str) -> bool:
 def _name_skipped(folder: Path) -> None:
     """Name on stderr the files and folders that are not read; their owner may expect them to count.
 
-    Folders beside train/ and test/, hidden files, and files of other formats in those two.
+    Folders beside train/ and test/, and files of other formats in those two.
     """
     others = {entry.name for entry in os.scandir(folder) if entry.is_dir()} - {"train", "test"}
     if others := {name for name in others if not _is_hidden(name)}:
         text = ", ".join(str(folder / name) for name in sorted(others))
         tell(f"note: skipped, beside train/ and test/: {text}")
-    names = [name for _, below, found in os.walk(folder) for name in below + found]
-    if n_hidden := sum(map(_is_hidden, names)):
-        tell(f"note: skipped, hidden files or folders: {n_hidden}")
     of_classes = (folder.glob(f"{part}/*/*") for part in ("train", "test"))
     unread = [path for path in chain(*of_classes) if not path.name.lower().endswith(SUFFIXES)]
     if unread := sorted(path for path in unread if not _is_hidden(path.name)):

@@ -155,3 +155,28 @@ def test_a_gpu_trains_whole_epochs_that_come_to_an_end_by_default():
     assert plans.choose(quick, "cuda", quick_plan) == quick_plan
     few = table1.parse_arguments(["--epochs", "9"])
     assert plans.announce(few, "cuda").startswith("epochs as asked for: 9, in which the learning")
+
+
+class Library:
+    """A driver's library that knows a version of CUDA, or answers with an error."""
+
+    def __init__(self, version, status=0):
+        self.version, self.status = version, status
+
+    def cuDriverGetVersion(self, pointer):
+        pointer._obj.value = self.version
+        return self.status
+
+
+@pytest.mark.parametrize(
+    ("library", "extra"),
+    [
+        (None, ""),
+        (Library(12090), "cu12"),
+        (Library(13000), "cu13"),
+        (Library(13000, status=999), ""),
+    ],
+)
+def test_cuda_extra_fits_the_driver(monkeypatch, library, extra):
+    monkeypatch.setattr(driver, "_load", lambda: library)
+    assert driver.cuda_extra() == extra
