@@ -150,11 +150,11 @@ def test_a_gpu_trains_whole_epochs_that_come_to_an_end_by_default():
     assert plans.SHORT.schedule.eta_of(plans.SHORT.schedule.epochs) < 1e-4
     ended = plans.PAPER_NATURAL["norb"]  # the paper's own has fewer epochs
     assert plans.choose(arguments, "cuda", quick_plan, ended) == ended
-    assert "default on a GPU; --profile paper is" in plans.announce(arguments, "cuda")
+    assert plans.announce(arguments, "cuda") == "profile short; --profile paper is the paper's"
     quick = table1.parse_arguments(["--profile", "quick"])
     assert plans.choose(quick, "cuda", quick_plan) == quick_plan
     few = table1.parse_arguments(["--epochs", "9"])
-    assert plans.announce(few, "cuda").startswith("epochs as asked for: 9, in which the learning")
+    assert plans.announce(few, "cuda") == "epochs: 9; --profile paper is the paper's"
 
 
 class Library:
