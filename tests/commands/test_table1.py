@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from deepbig_runtime.errors import Problem
-from deepbig_runtime.files import FileFault
 from deform_gpu import TABLE1
 from experiments import table1
 from experiments.training import plans, store
@@ -107,13 +106,6 @@ def test_hidden_layers_of_a_net_of_table_1_are_that_net():
 def test_plan_of_a_net_of_ones_own_is_that_of_the_nearest_in_size():
     assert [plans.nearest(HIDDEN[net]) for net in NETS] == list(NETS)
     assert (plans.nearest((800,)), plans.nearest((4000, 4000))) == (1, 4)
-
-
-def test_a_file_in_the_place_of_the_folder_is_a_user_error(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(FileFault, match=r"cannot make the folder .*file"):
-        table1.main(["--data", "digits", "--out", str(tmp_path / "file")])
-    assert (tmp_path / "file").read_text() == "mine"
 
 
 # Plans

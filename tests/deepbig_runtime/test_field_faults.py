@@ -4,7 +4,6 @@ other programs, variables that libraries read, signals of a terminal that closes
 import errno
 import os
 import signal
-import subprocess
 import warnings
 
 import pytest
@@ -17,7 +16,7 @@ from deepbig_runtime import compiled_cache, jit
 from deepbig_runtime.errors import Problem, check_threads, signals
 from experiments import committee, table1
 from experiments.drawing import figures
-from experiments.training import provenance, store
+from experiments.training import store
 
 TINY = ["--data", "digits", "--limit", "60", "--engine", "cpu", "--nets", "1", "--epochs", "1"]
 posix = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs flock and SIGHUP")
@@ -84,16 +83,6 @@ def test_sources_below_such_a_folder_keep_no_code(tmp_path, monkeypatch):
     folder, reason = compiled_cache.open_folder()
     assert folder is None
     assert reason.endswith("is not UTF-8; rename it")
-
-
-def test_the_commit_of_sources_below_such_a_folder_is_found(tmp_path, monkeypatch):
-    folder = tmp_path / os.fsdecode(b"caf\xe9")
-    who = ["-c", "user.name=n", "-c", "user.email=e"]
-    for arguments in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "m"]):
-        folder.mkdir(exist_ok=True)
-        subprocess.run(["git", "-C", folder, *arguments], check=True)
-    monkeypatch.setattr(provenance, "REPOSITORY", folder)
-    assert len(provenance.commit()["commit"]) == 40
 
 
 # Libraries

@@ -121,15 +121,6 @@ def test_names_of_any_bytes_are_shown_escaped(tmp_path, capsys):
     capsys.readouterr()
 
 
-@linux
-def test_export_prints_names_of_any_bytes(tmp_path):
-    path = tmp_path / os.fsdecode(NOBODYS)
-    watched_runs.write(path, watched_runs.make_run())
-    done = run("-m", "experiments.export", "--csv", str(path))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0] == f"{tmp_path}/run-\\udcff\\udcfe.metrics.csv"
-
-
 def test_replace_of_no_regular_file_is_refused():
     with pytest.raises(files.FileFault, match="no regular file"):
         files.replace(Path("/dev/null"), b"")

@@ -135,14 +135,6 @@ def test_table1_asks_for_the_memory_of_its_largest_net(machine, capsys, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_table1_trains_on_the_cpu_and_says_so(machine, capsys, tmp_path):
-    machine(init=NO_DRIVER)
-    table1.main(["--data", "digits", "--nets", "1", "--epochs", "1", "--out", str(tmp_path)])
-    told = capsys.readouterr().err
-    assert "GPU" not in told
-    assert "\nengine cpu: " in told
-
-
 def test_a_gpu_trains_whole_epochs_that_come_to_an_end_by_default():
     arguments, quick_plan = table1.parse_arguments([]), plans.QUICK_TABLE1["MNIST"][4]
     assert plans.choose(arguments, "cuda", quick_plan) == plans.SHORT

@@ -1,7 +1,5 @@
 """HDF5 files with a checksum: whole or not there, and nothing but plain arrays is read."""
 
-import os
-import stat
 import threading
 
 import h5py
@@ -168,26 +166,6 @@ def test_write_that_fails_leaves_the_old_file(path, monkeypatch, call):
             hdf5.write(path, lambda file: fill(file) or file.attrs.update(more=1))
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == ["file.h5"]
-
-
-def test_write_syncs_the_file_then_renames_then_syncs_the_folder(path, monkeypatch):
-    calls, fsync, replace = [], os.fsync, os.replace
-
-    def note_fsync(descriptor):
-        calls.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
-        if calls[-1] == "folder":
-            raise OSError(22, "Invalid argument")  # as some file systems do; no harm
-        fsync(descriptor)
-
-    def note_replace(source, target):
-        calls.append("replace")
-        replace(source, target)
-
-    monkeypatch.setattr("os.fsync", note_fsync)
-    monkeypatch.setattr("os.replace", note_replace)
-    hdf5.write(path, lambda file: fill(file) or file.attrs.update(more=1))
-    assert calls == ["file", "replace", "folder"]
-    assert read(path).attrs["more"] == 1
 
 
 def test_refused_file_leaves_hdf5_to_other_threads(path, tmp_path):
