@@ -130,11 +130,8 @@ def _require_fitting(paths: Sequence[Path], arrays: Sequence[np.ndarray]) -> Non
     """Raise Problem unless images and labels of the four files fit together."""
     train_images, train_labels, test_images, test_labels = arrays
     for i in (0, 2):
-        if len(arrays[i]) != len(arrays[i + 1]):
-            raise Problem(
-                f"{paths[i + 1]} has {len(arrays[i + 1])} labels; expected {len(arrays[i])}, one "
-                f"for each image of {paths[i]}"
-            )
+        with reading.refused(paths[i + 1]):
+            reading.check_labels(arrays[i + 1], MOST_CLASSES, len(arrays[i]))
     (height, width), shape = train_images.shape[1:], test_images.shape[1:]
     if shape != (height, width):
         raise Problem(

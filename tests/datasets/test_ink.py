@@ -41,12 +41,6 @@ def moved(digit, rng):
     return coloured(sheet, BLACK, WHITE)
 
 
-def in_colour(digit, rng):
-    """Dark on light, or light on dark, at random."""
-    colours = rng.integers(0, 100, 3), rng.integers(140, 256, 3)
-    return coloured(enlarged(digit, 8), *colours[:: rng.choice((1, -1))])
-
-
 def on_paper(digit, rng):
     """Blue on yellowish paper that is lit from one side, with the noise of a camera."""
     picture = coloured(enlarged(digit, 8), (40, 40, 90), (230, 225, 210))
@@ -75,7 +69,7 @@ def read(image, path, **options):
     return ink.read_digit(path)
 
 
-@pytest.mark.parametrize("way", [as_it_is, inverted, moved, in_colour, on_paper])
+@pytest.mark.parametrize("way", [as_it_is, inverted, moved, on_paper])
 def test_a_digit_comes_back_centred(way, digits, path):
     """Within a quarter of the ink, noise apart: it was cut out, scaled and centred anew."""
     rng = np.random.default_rng(0)
@@ -148,15 +142,8 @@ def spotted(digit):
     return image
 
 
-def marked(digit):
-    """With a blot of light ink on the border, most of which is paper."""
-    image = picture(digit)
-    image.paste((120, 120, 120), (0, 100, 4, 130))
-    return image
-
-
 @pytest.mark.parametrize(
-    ("change", "most"), [(on_glass(WHITE), 2), (on_glass(BLACK), 2), (spotted, 2), (marked, 4)]
+    ("change", "most"), [(on_glass(WHITE), 2), (on_glass(BLACK), 2), (spotted, 2)]
 )
 def test_a_changed_picture_is_the_same_digit(change, most, digits, path):
     expected = read(picture(digits[0]), path)

@@ -71,7 +71,7 @@ def rewritten(first, make):
         (lambda folder: [(folder / name).unlink() for name in NAMES], "found none of them"),
         (replaced("emnist-digits-" + NAMES[0], b""), "holds both emnist-digits-train"),
         (replaced(NAMES[0], b"PNG!" + bytes(20)), "train-images.* expected 00000803"),
-        (replaced(NAMES[1], idx(LETTERS[:29])), "train-labels.* has 29 labels; expected 30"),
+        (replaced(NAMES[1], idx(LETTERS[:29])), "train-labels.* expected 30 labels, one"),
         (replaced(NAMES[1], idx(LETTERS[:30] * 0)), "has the label 1, which no training image"),
         (replaced(NAMES[2], idx(IMAGES[30:, :11])), "are 12x11 pixels; expected 12x12"),
         (rewritten(0, lambda n: np.zeros((n, 7, 7), np.uint8)), "expected squares of 8 to 64 pix"),
