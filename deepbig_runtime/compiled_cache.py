@@ -100,7 +100,7 @@ def open_folder() -> tuple[Path | None, str | None]:
         os.utime(folder)
         if is_new:
             _remove_old_folders(root)
-    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
+    except (OSError, files.FileFault) as error:
         return None, f"no folder for compiled code can be made: {error}"
     return folder, None
 

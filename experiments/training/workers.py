@@ -13,7 +13,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -188,12 +188,12 @@ class LocalProcesses(RemotePool):
     """Processes of this machine, which share its cores equally.
 
     n_gpus: how many GPUs there are; workers are assigned to them in turn, and this process gives
-    them back.
+    them back. environment: all variables of the workers; None: as here, each with its threads.
     """
 
-    def __init__(self, workers: int, n_gpus: int = 0):
+    def __init__(self, workers: int, n_gpus: int = 0, environment: Mapping[str, str] | None = None):
         super().__init__()
-        self.workers, self._n_gpus = workers, n_gpus
+        self.workers, self._n_gpus, self._environment = workers, n_gpus, environment
         if n_gpus:
             from deepbig_runtime import gpu  # imports numba
 
@@ -230,8 +230,10 @@ class LocalProcesses(RemotePool):
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_work, args=(theirs, gpu_number), daemon=True)
         before = dict(os.environ)
+        environment = self._environment or before | dict.fromkeys(THREAD_VARIABLES, str(threads))
         try:
-            os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+            os.environ.clear()
+            os.environ.update(environment)
             with signals.blocked():  # in the worker until it has said that they are ignored
                 process.start()
         finally:

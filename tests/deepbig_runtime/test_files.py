@@ -1,7 +1,6 @@
 """Files as they should not be: pipes, folders in their places, closed ones, names of any bytes."""
 
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -20,18 +19,12 @@ NOBODYS = b"run-\xff\xfe.h5"  # no UTF-8
 linux = pytest.mark.skipif(sys.platform != "linux", reason="tried with what Linux has")
 
 
-def make_socket(path):
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(path))
-
-
 @linux
 @pytest.mark.parametrize(
     ("make", "why"),
     [
         (os.mkfifo, "it is not a regular file"),
         (lambda path: path.symlink_to("/dev/zero"), "it is not a regular file"),
-        (make_socket, "No such device or address"),
         (Path.mkdir, "Is a directory"),
     ],
 )
