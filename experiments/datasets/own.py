@@ -280,7 +280,7 @@ def _decoded(
     """Each picture's pixels, uint8 (side, side) or (side, side, 3). Updates the checksum."""
     total = 0
     for name in names:
-        picture = reading.picture_bytes(folder / name)
+        picture = files.read_bytes(folder / name)
         pixels = _decode(folder / name, picture, size)
         content.update(f"{name}\0{len(picture)}\n".encode() + picture)
         yield pixels
@@ -292,9 +292,9 @@ def _decoded(
 def read_scaled(path: Path, size: int, n_maps: int) -> np.ndarray:
     """A picture as `load` reads and scales it, uint8: in grey (size, size), of 3 maps (..., 3).
 
-    Raises Problem, one sentence, if it cannot be read.
+    Raises Fault, one sentence, if it cannot be read.
     """
-    image = Image.fromarray(_decode(path, reading.picture_bytes(path), size))
+    image = Image.fromarray(_decode(path, files.read_bytes(path), size))
     return np.asarray(image.convert("L" if n_maps == 1 else "RGB"))
 
 
