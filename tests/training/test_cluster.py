@@ -10,7 +10,7 @@ import sys
 from contextlib import closing
 
 import pytest
-from pool_jobs import double, wait_for_stop
+from pool_jobs import wait_for_stop
 from waiting import HANG_SECONDS, wait_until
 
 from deepbig_runtime.errors import Problem
@@ -21,21 +21,6 @@ cluster_module = pytest.importorskip("experiments.training.cluster", exc_type=Im
 Cluster = cluster_module.Cluster
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")
-
-
-@pytest.fixture
-def dask(cluster):
-    with closing(Cluster(cluster.scheduler_address)) as pool:
-        yield pool
-
-
-def test_cluster_keeps_results_only_as_long_as_futures_exist(cluster, dask):
-    """Those of a worker that dies would be computed again, for nobody."""
-    futures = {dask.submit(double, 0): 0, dask.submit(double, 1): 1}
-    for future in dask.as_completed(futures):
-        futures.pop(future)
-    del future
-    wait_until(lambda: not cluster.scheduler.tasks)
 
 
 @pytest.mark.slow
