@@ -13,7 +13,7 @@ from deepbig_runtime import files
 from experiments import committee, record, watch
 from experiments.datasets import cifar, data, mnist, norb
 from experiments.drawing import examples, report_sections
-from experiments.training import net_files, runs, store
+from experiments.training import net_files, store
 
 NOBODYS = b"run-\xff\xfe.h5"  # no UTF-8
 linux = pytest.mark.skipif(sys.platform != "linux", reason="tried with what Linux has")
@@ -58,14 +58,6 @@ def test_load_pixels_of_pipes_is_refused(tmp_path, choice, name):
     said = expect_sentence(lambda: data.load_pixels(choice, str(tmp_path)))
     assert said.startswith(f"{tmp_path / name} is damaged or wrong: ")
     assert "it is not a regular file" in said
-
-
-def test_lock_removes_half_written_files_but_no_folder(tmp_path):
-    (tmp_path / "run.h5.123.tmp").mkdir()
-    (tmp_path / "run.h5.124.tmp").touch()
-    with runs.lock(tmp_path / "run.h5"):
-        assert (tmp_path / "run.h5.123.tmp").is_dir()
-        assert not (tmp_path / "run.h5.124.tmp").exists()
 
 
 CLOSED = """
