@@ -1,7 +1,8 @@
 """Many independent trainings: each is a job for a worker of a pool.
 
-A worker that dies loses the epoch it was in. Its job is submitted again, and another worker goes on
-from the run file, if both see the same folder. A lock beside that file keeps others out.
+A worker that dies loses the epoch it was in, and the one that it was still saving. Its job is
+submitted again, and another worker goes on from the run file, if both see the same folder. A lock
+beside that file keeps others out.
 """
 
 import argparse

@@ -3,8 +3,10 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +23,7 @@ from mlp_gpu import network, training
 from mlp_gpu.engine import Engine
 
 RESUMES = "the same command goes on from there"
-# On a GPU an epoch may be shorter than a save: of net 4, 0.7 s on an H100 and 0.3 s.
-GPU_SAVE_SECONDS = 15
+GPU_SAVE_SECONDS = 5  # of training between two saves: an epoch may be shorter than a save
 
 
 class TimeIsUp(Exception):
@@ -42,11 +43,11 @@ class Callbacks:
         """Called when an epoch has ended that is not the last. seconds: that it took."""
 
     def epoch(self, row: training.Epoch) -> None:
-        """Called for each epoch, in order, once it is saved; on a GPU later ones may be trained."""
+        """Called for each epoch, in order, once it is saved; later ones may be trained by then."""
 
 
 def seconds_between_saves(config: Config) -> float:
-    """The least time from the end of a save to the next."""
+    """The least time from the beginning of a save to that of the next."""
     return GPU_SAVE_SECONDS if config.engine == "cuda" else 0
 
 
@@ -211,6 +212,69 @@ def resume(
     return run, networks["latest"], networks["chosen"]
 
 
+class Saver:
+    """Saves epochs, one save at a time, in a thread while the next ones are trained.
+
+    A save of net 4 takes 0.3 seconds, an epoch of it on an H100 0.7. Leaving the body of `with`
+    waits for the save in progress. The error of a save is raised again, files.FileFault.
+
+    on_saved: called in the thread of the training with each epoch, when it is saved. least_seconds:
+    see `seconds_between_saves`. unsaved: epochs that are not yet in any save.
+    """
+
+    def __init__(self, on_saved: Callable[[training.Epoch], None], least_seconds: float):
+        self._on_saved, self._least_seconds = on_saved, least_seconds
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._last_began = -math.inf  # when the last save did
+        self._in_progress: tuple[Future, list[training.Epoch]] | None = None
+        self.unsaved: list[training.Epoch] = []
+
+    def __enter__(self) -> "Saver":
+        # Starts the thread, where Ctrl-C still ends it: without memory that can take for ever.
+        self._thread.submit(int).result()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        with signals.held():
+            try:
+                self.report(wait=True)
+            finally:
+                self._thread.shutdown()
+
+    def add(self, row: training.Epoch) -> bool:
+        """Note an epoch that is trained. Returns whether a save is due."""
+        self.unsaved.append(row)
+        return time.monotonic() - self._last_began >= self._least_seconds
+
+    def start(self, save: Callable[[], None]) -> None:
+        """Begin to save all epochs that are in no save, after the save in progress."""
+        self.report(wait=True)
+        self._last_began = time.monotonic()
+        self._in_progress, self.unsaved = (self._thread.submit(save), self.unsaved), []
+
+    def save_rest(self, save: Callable[[], None]) -> None:
+        """Save in this thread the epochs that are in no save."""
+        save()
+        rows, self.unsaved = self.unsaved, []
+        self._tell(rows)
+
+    def report(self, wait: bool) -> None:
+        """Call `on_saved` for the epochs whose save has begun, unless that save is in progress.
+
+        wait: for the end of the save.
+        """
+        with signals.held():
+            if self._in_progress and (wait or self._in_progress[0].done()):
+                future, rows = self._in_progress
+                future.result()
+                self._in_progress = None
+                self._tell(rows)
+
+    def _tell(self, rows: list[training.Epoch]) -> None:
+        for row in rows:
+            self._on_saved(row)
+
+
 def train_run(
     path: Path,
     config: Config,
@@ -223,7 +287,7 @@ def train_run(
 
     dataset: as configs.prepare gives it. lock_timeout: seconds to wait for another process that
     trains this run. The run file and the weights file are replaced after each epoch, on a GPU after
-    several short ones. A finished run is only read.
+    several short ones, while the next one is trained. A finished run is only read.
 
     Raises Problem or files.FileFault with one sentence, Interrupted on a signal, and TimeIsUp if
     `callbacks` do. The files then hold the last good epoch.
@@ -238,8 +302,12 @@ def train_run(
         sha256 = config.data.sha256
         run.provenance.append(Session.begin(source, config.engine, engine.schedule, sha256))
         training_set = dataset.train_images, dataset.train_labels
-        last_save = -math.inf  # when it ended
-        unsaved: list[training.Epoch] = []
+        saver = Saver(callbacks.epoch, seconds_between_saves(config))
+
+        def tick(n_images: int) -> None:
+            saver.report(wait=False)
+            callbacks.tick(n_images)
+
         epochs = training.train(
             engine,
             training_set,
@@ -249,50 +317,31 @@ def train_run(
             config.seed,
             deformer(config, dataset),
             first_epoch=run.epochs + 1,
-            tick=callbacks.tick,
+            tick=tick,
         )
 
-        def save() -> None:
-            """Replace both files, then report the epochs that were in no save before."""
-            store.write_run(path, run)
-            attributes: dict[str, str | int] = {"config": config.to_json(), "epoch": run.epochs}
-            networks = {"latest": latest, "chosen": chosen}
-            network.save(store.weights_path(path), networks, attributes)
-            rows = unsaved.copy()
-            unsaved.clear()
-            for row in rows:
-                callbacks.epoch(row)
-
         def end(why: str) -> str:
-            """Write into the run file why this process stops. Returns how much is saved."""
-            if not run.epochs:
-                return "no epoch was finished, so nothing is saved"
-            if not run.finished:
-                with signals.held():
-                    _end(run, why)
-                    if unsaved:
-                        save()
-                    else:
-                        store.write_run(path, run)
-            return f"{run.epochs} of {config.epochs} epochs are safe in {path}"
+            return _end_early(path, run, saver, (latest, chosen), why)
 
         try:
-            callbacks.start(run.epochs)
-            for row in epochs:
-                with signals.held():
-                    latest = engine.get_network()
-                    run.metrics.append(row)
-                    unsaved.append(row)
-                    if run.chosen == row.epoch:
-                        run.outputs, chosen = row.outputs, latest
-                    if run.finished:
-                        _end(run, "finished")
-                    since_save = time.monotonic() - last_save
-                    if run.finished or since_save >= seconds_between_saves(config):
-                        save()
-                        last_save = time.monotonic()
-                if not run.finished:
-                    callbacks.epoch_ended(run.epoch_seconds[-1])
+            with saver:
+                callbacks.start(run.epochs)
+                for row in epochs:
+                    with signals.held():
+                        latest = engine.get_network()
+                        run.metrics.append(row)
+                        if run.chosen == row.epoch:
+                            run.outputs, chosen = row.outputs, latest
+                        is_due = saver.add(row)
+                        if run.finished:
+                            saver.report(wait=True)  # its save still reads the provenance
+                            _end(run, "finished")
+                        if is_due or run.finished:
+                            now = replace(run, metrics=run.metrics.first(run.epochs))
+                            saver.start(partial(_save, path, now, latest, chosen))
+                    if not run.finished:
+                        callbacks.epoch_ended(run.epoch_seconds[-1])
+                saver.report(wait=True)
         except training.Diverged as reason:
             raise Problem(
                 f"it cannot go on: {reason}; {end(str(reason))}; try a lower --eta with another "
@@ -303,13 +352,40 @@ def train_run(
         except Interrupted as reason:
             raise Interrupted(reason.signum, f"{end(reason.name)}; {RESUMES}") from None
         except (GpuFault, MemoryError) as reason:
-            if unsaved:
+            if saver.unsaved:
                 end(str(reason) or "no memory")
             raise
     return run
+
+
+def _save(path: Path, run: store.Run, latest: AnyNetwork, chosen: AnyNetwork) -> None:
+    store.write_run(path, run)
+    attributes: dict[str, str | int] = {"config": run.config.to_json(), "epoch": run.epochs}
+    networks = {"latest": latest, "chosen": chosen}
+    network.save(store.weights_path(path), networks, attributes)
 
 
 def _end(run: store.Run, why: str) -> None:
     last = run.provenance[-1]
     last.end, last.why = provenance.now(), why
     last.peak_memory_bytes = provenance.peak_memory()
+
+
+def _end_early(
+    path: Path, run: store.Run, saver: Saver, networks: tuple[AnyNetwork, AnyNetwork], why: str
+) -> str:
+    """Write into the run file why this process stops. Returns a sentence: how much is saved.
+
+    networks: the latest and the chosen one.
+    """
+    if not run.epochs:
+        return "no epoch was finished, so nothing is saved"
+    if not run.finished:
+        with signals.held():
+            saver.report(wait=True)  # a second signal may have ended the first wait for it
+            _end(run, why)
+            if saver.unsaved:
+                saver.save_rest(partial(_save, path, run, *networks))
+            else:
+                store.write_run(path, run)
+    return f"{run.epochs} of {run.config.epochs} epochs are safe in {path}"

@@ -2,7 +2,7 @@
 
 `<run>.h5` has the configuration, the provenance, one metrics row per epoch and the outputs of the
 chosen epoch. `<run>.weights.h5` has what a resume needs: the latest weights and those of the
-chosen epoch. Both are replaced whole after each epoch, on a GPU after up to 15 seconds of them, the
+chosen epoch. Both are replaced whole after each epoch, on a GPU after up to 5 seconds of them, the
 run file first. So after a crash between the two the run file is one save ahead; its epochs are
 repeated, bit-identically.
 """

@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 from types import SimpleNamespace
 
 import h5py
@@ -231,7 +232,11 @@ def test_signal_saves_and_the_same_command_resumes(uninterrupted, tmp_path, sign
     join(process)
     assert process.exitcode == status
     run = store.read_run(path)
-    said = f"{signal.Signals(signum).name}: 2 of 6 epochs are safe in {path}; the same command"
+    epochs = run.epochs
+    assert epochs in (2, 3)  # the next one may be trained when the second is saved
+    said = (
+        f"{signal.Signals(signum).name}: {epochs} of 6 epochs are safe in {path}; the same command"
+    )
     assert said in stderr.read_text()
     assert run.provenance[-1].why == signal.Signals(signum).name
     assert run.provenance[-1].end
@@ -256,11 +261,92 @@ class Noted(runs.Callbacks):
         self.epochs[row.epoch] = self.images
 
 
+class WhileSaved(Noted):
+    """Calls `tick` in the first tick that comes while epoch 2 is saved, which then calls `save`.
+
+    overlapped: whether there was such a tick.
+    """
+
+    def __init__(self, monkeypatch, tick=lambda: None, save=lambda: None):
+        begun, seen, self.overlapped, write = Event(), Event(), False, store.write_run
+
+        def slow_write(path, run):
+            if run.epochs == 2 and not begun.is_set():
+                begun.set()
+                self.overlapped = seen.wait(HANG_SECONDS)
+                save()
+            write(path, run)
+
+        def on_tick(n_images):
+            if begun.is_set() and not seen.is_set():
+                seen.set()
+                tick()
+
+        super().__init__(on_tick)
+        monkeypatch.setattr(store, "write_run", slow_write)
+
+
+def interrupt():
+    raise Interrupted(signal.SIGINT)
+
+
+def test_an_epoch_is_saved_while_the_next_one_is_trained(tmp_path, uninterrupted, monkeypatch):
+    callbacks = WhileSaved(monkeypatch)
+    train(tmp_path / "run.h5", callbacks=callbacks)
+    assert callbacks.overlapped
+    assert list(callbacks.epochs) == [1, 2, 3, 4, 5, 6]
+    assert bits(tmp_path / "run.h5") == bits(uninterrupted)
+
+
+def test_a_save_that_fails_is_not_hidden_by_signals(signals_raise, tmp_path, monkeypatch):
+    """Neither by the one that ends the training, nor by one that comes while it waits."""
+
+    def fail():
+        while not errors.signals._held:  # until the training waits
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise files.FileFault("there is no room")
+
+    monkeypatch.setattr(errors.signals, "_pending", 0)  # so that none is left for later tests
+    callbacks = WhileSaved(monkeypatch, interrupt, fail)
+    with pytest.raises(files.FileFault, match="no room"):
+        train(tmp_path / "run.h5", callbacks=callbacks)
+    assert callbacks.overlapped
+    assert epochs_on_disk(tmp_path / "run.h5") == 1
+
+
+def test_the_last_saved_epoch_is_reported_although_a_signal_came(tmp_path, monkeypatch):
+    callbacks = WhileSaved(monkeypatch, interrupt)
+    with pytest.raises(Interrupted, match="2 of 6 epochs are safe"):
+        train(tmp_path / "run.h5", callbacks=callbacks)
+    assert list(callbacks.epochs) == [1, 2]
+
+
+def test_the_next_tick_reports_a_saved_epoch_or_ends_the_training(tmp_path, monkeypatch):
+    class AtOnce(ThreadPoolExecutor):
+        def submit(self, work):
+            future = super().submit(work)
+            wait([future])
+            return future
+
+    def write(path, run):
+        if run.epochs == 2:
+            raise files.FileFault("there is no room")
+        write_run(path, run)
+
+    callbacks, write_run, n = Noted(), store.write_run, len(DATASET.train_labels)
+    monkeypatch.setattr(runs, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(store, "write_run", write)
+    with pytest.raises(files.FileFault, match="no room"):
+        train(tmp_path / "run.h5", callbacks=callbacks)
+    assert (callbacks.epochs, callbacks.images) == ({1: n}, 2 * n)
+
+
 @pytest.fixture
 def seldom_saved(monkeypatch):
     """As on a GPU with short epochs: the first one is saved, then none for long."""
     assert runs.seconds_between_saves(CONFIG) == 0
-    assert runs.seconds_between_saves(changed(CONFIG, engine="cuda")) == 15
+    assert runs.seconds_between_saves(changed(CONFIG, engine="cuda")) == 5
     monkeypatch.setattr(runs, "seconds_between_saves", lambda config: HANG_SECONDS)
 
 
