@@ -37,11 +37,6 @@ def _version(package: str) -> str:
     return ""
 
 
-def cache_root() -> Path:
-    """The folder for all states of the sources, below the user's cache folder."""
-    return files.cache_folder() / "compiled"
-
-
 def state_of_sources() -> str:
     """SHA-256 of everything that compiled code depends on, as hexadecimal digits."""
     digest = hashlib.sha256(" ".join(map(_version, COMPILERS)).encode())
@@ -89,7 +84,7 @@ def open_folder() -> tuple[Path | None, str | None]:
     except UnicodeEncodeError:
         return None, f"the name of the folder {SOURCES} is not UTF-8; rename it"
     try:
-        root = cache_root()
+        root = files.cache_folder() / "compiled"  # the folder for all states of the sources
         root.parent.mkdir(parents=True, exist_ok=True)
         root.mkdir(mode=0o700, exist_ok=True)
         if reason := why_not_private(root):
@@ -98,22 +93,11 @@ def open_folder() -> tuple[Path | None, str | None]:
         is_new = not folder.exists()
         folder.mkdir(mode=0o700, exist_ok=True)
         os.utime(folder)
-        _try_lock(folder)
         if is_new:
             _remove_old_folders(root)
-    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
+    except (OSError, files.FileFault) as error:
         return None, f"no folder for compiled code can be made: {error}"
     return folder, None
-
-
-def _try_lock(folder: Path) -> None:
-    """Raise OSError where the file system has no locks, which saving needs."""
-    try:
-        import fcntl
-    except ImportError:  # Windows, where any file can be locked
-        return
-    with open(folder / "lock", "ab") as file, suppress(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def _remove_old_folders(root: Path) -> None:

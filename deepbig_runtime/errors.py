@@ -6,7 +6,6 @@ import re
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -49,8 +48,6 @@ def explained(error: Exception) -> str | None:
         return str(error)
     if sentence := _lack(error):
         return sentence
-    if sentence := _variable(error):
-        return sentence
     if isinstance(error, OSError):  # a folder was closed, or vanished
         where = "" if error.filename is None else f"{error.filename}: "
         return f"{where}{error.strerror or error}; what was saved before is whole"
@@ -87,18 +84,6 @@ def _lack(error: BaseException | None) -> str | None:
         if isinstance(error, RuntimeError) and str(error) == "can't start new thread":  # Python's
             return f"this machine starts no more {LACKS[errno.EAGAIN]}"
         error = error.__cause__ or error.__context__
-    return None
-
-
-def _variable(error: Exception) -> str | None:
-    """A sentence naming the environment variable that made an import fail; None if none did."""
-    frames = traceback.extract_tb(error.__traceback__)
-    if not any(frame.name == "<module>" and "-packages" in frame.filename for frame in frames):
-        return None
-    for name, value in os.environ.items():
-        is_named = re.search(rf"\b{re.escape(name)}\b", str(error)) or repr(value) in str(error)
-        if value and is_named:
-            return f"{name} is {value!r}, which a library does not take ({error}); unset it"
     return None
 
 

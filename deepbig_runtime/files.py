@@ -36,8 +36,11 @@ def checked(path: Path) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """The folder of all that this project keeps for a user. Raises RuntimeError without a home."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deepbig"
+    """The folder of all that this project keeps for a user. Raises FileFault without a home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deepbig"
+    except RuntimeError:
+        raise FileFault("this user has no home folder; set XDG_CACHE_HOME to a folder") from None
 
 
 def make_folder(path: Path) -> None:

@@ -37,7 +37,6 @@ DeviceArray: TypeAlias = Any  # an array on the GPU
 Stream: TypeAlias = Any  # runs its launches in order
 Graph: TypeAlias = Any  # launches that were captured
 
-OUR_CUDA = 12  # the oldest CUDA among the extras of pyproject.toml
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 # Classes of numba and cuda.core, in modules that are not for us to import.
 DRIVER_ERRORS = ("CudaAPIError", "CudaSupportError", "CUDAError")
@@ -57,16 +56,11 @@ def missing(n_bytes: int = 0) -> str | None:
     try:
         known = cuda.cudadrv.driver.get_version()
         needed = int(metadata.version("cuda-bindings").split(".")[0])
-        if known[0] < needed > OUR_CUDA:
-            return (
-                f"the installed cuda-bindings need CUDA {needed}, and the driver knows CUDA "
-                f"{known[0]}.{known[1]}; another package may have brought them: run make clean "
-                "setup, and install baselines by pip install -e '.[baselines]' alone"
-            )
         if known[0] < needed:
             return (
                 f"the NVIDIA driver is too old: it knows CUDA {known[0]}.{known[1]} and the "
-                f"installed packages need CUDA {needed}; update the driver"
+                f"installed packages need CUDA {needed}; update the driver, or if another package "
+                "brought newer ones, run make clean setup"
             )
         free = free_bytes()
         found = cuda.get_current_device().compute_capability

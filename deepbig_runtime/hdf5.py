@@ -86,9 +86,12 @@ def write(path: Path, fill: Callable[[h5py.File], None]) -> None:
 
 def put_seal(content: memoryview | bytearray) -> None:
     """Write the checksum header of a file into its user block."""
-    digest = hashlib.sha256(memoryview(content)[USER_BLOCK:]).hexdigest()
-    seal = SEAL + digest.encode() + b"\n"
+    seal = _seal(content)
     content[: len(seal)] = seal
+
+
+def _seal(content: bytes | memoryview | bytearray) -> bytes:
+    return SEAL + hashlib.sha256(memoryview(content)[USER_BLOCK:]).hexdigest().encode() + b"\n"
 
 
 @contextlib.contextmanager
@@ -100,18 +103,10 @@ def opened(path: Path, schema: str, version: int) -> Iterator[Group]:
     holds other than groups of plain arrays.
     """
     content = read_bytes(path)
-    if not content.startswith(SEAL):
+    if not content.startswith(_seal(content)):
         raise FileFault(
-            f"{path} is damaged or none of this project's files: expected it to begin with "
-            f"'deepbig, SHA-256', found {content[:16]!r}; put a good copy in its place or move it "
-            "away"
-        )
-    expected = content[len(SEAL) : len(SEAL) + 64].decode("ascii", "replace")
-    found = hashlib.sha256(memoryview(content)[USER_BLOCK:]).hexdigest()
-    if found != expected:
-        raise FileFault(
-            f"{path} is damaged: expected SHA-256 {expected}, found {found}; put a good copy in "
-            "its place or move it away to start anew"
+            f"{path} is damaged, or none of this project's files: it does not begin with its "
+            "checksum; put a good copy in its place or move it away to start anew"
         )
     with checked(path):
         root = _read(content)

@@ -72,7 +72,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         others=OTHERS,
     )
     arguments = parser.parse_args(argv)
-    cli.check_size(arguments)
     plans.choose_out(arguments)
     kind = kind_of(arguments)
     table = cnn_tables.table_for(kind)

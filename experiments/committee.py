@@ -79,7 +79,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             parser.error(f"{options}: not allowed with run files, which are trained already")
-    cli.check_size(arguments)
     plans.choose_out(arguments)
     return arguments
 

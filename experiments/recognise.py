@@ -15,6 +15,7 @@ import numpy as np
 
 from deepbig import pretrained
 from deepbig_runtime.errors import Problem, tell
+from deepbig_runtime.faults import Fault
 from experiments.results import trained
 from experiments.training import cli, store
 from experiments.training.formatting import csv_text, output_cells, printable
@@ -70,8 +71,8 @@ def main(argv: list[str] | None = None) -> int:
     for path in arguments.images:
         try:
             found.append((path, trained.read_picture(path, config)))
-        except Problem as problem:  # the other pictures are looked at all the same
-            tell(f"error: {problem}")
+        except Fault as fault:  # the other pictures are looked at all the same
+            tell(f"error: {fault}")
             status = 2
     if found:
         outputs = trained.recognise(members, np.stack([pixels for _, pixels in found]))

@@ -44,12 +44,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "and table3.csv",
     )
     parser.add_argument(
-        "--cpu-deformation",
-        action="store_true",
-        help="deform on the CPU before each epoch, not on the GPU during the training; the images "
-        "differ by rounding",
-    )
-    parser.add_argument(
         "--minutes",
         type=cli.number(0.1, 1e6),
         metavar="N",
@@ -62,7 +56,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     plans.add_trainer_arguments(parser, "runs/table1", "some minutes per net on a CPU", cores=4)
     arguments = parser.parse_args(argv)
     arguments.deadline = time.time() + 60 * (arguments.minutes or math.inf)
-    cli.check_size(arguments)
     plans.choose_out(arguments)
     if arguments.minutes and arguments.scheduler:
         parser.error(
@@ -167,7 +160,6 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
             seed,
             None if arguments.no_distortion else fit_deformation(deformation, dataset.kind),
             engine,
-            arguments.cpu_deformation,
             n_validation=arguments.validation,
             validation_part=part,
             windows=jobs.takes_windows(arguments, path),

@@ -75,8 +75,11 @@ def load_pixels(
     stderr. data_dir: as `download.find` takes it. mirrors: None for the usual ones.
     size: side in pixels that pictures of a folder of your own are scaled to; None: not scaled.
 
-    Raises `Problem` for a folder or file that is damaged or wrong, for any choice.
+    Raises `Problem` for a folder or file that is damaged or wrong, for any choice, and for a size
+    of others than pictures of your own.
     """
+    if size and choice in ("digits", *READERS):
+        raise Problem("--size scales pictures of a folder of your own; name the folder with --data")
     if choice == "digits":
         return _load_digits()
     if choice not in READERS:

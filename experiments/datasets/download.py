@@ -77,18 +77,8 @@ def find(files: Files, data_dir: str | os.PathLike | None) -> list[Path]:
         tell(f"note: ${files.variable} ({named}) holds no {files.name}; looking elsewhere")
     if paths := _paths(files, Path("data") / files.folder):
         return paths
-    cache = _cache_folder(files)
+    cache = cache_folder() / files.folder
     return _paths(files, cache) or _fetch(files, cache)
-
-
-def _cache_folder(files: Files) -> Path:
-    try:
-        return cache_folder() / files.folder
-    except RuntimeError:
-        raise NotDownloaded(
-            f"{files.name} cannot be downloaded: this user has no home folder; set XDG_CACHE_HOME "
-            f"to a folder for downloads, or {files.advice}"
-        ) from None
 
 
 def _paths(files: Files, folder: Path) -> list[Path] | None:

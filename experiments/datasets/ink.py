@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 from scipy import ndimage
 
 from cnn_gpu.layers import Maps
+from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from experiments.datasets import reading
 
@@ -43,7 +44,7 @@ class NoDigit(Exception):
 def read_digit(path: Path) -> np.ndarray:
     """The digit in a picture, as MNIST has its digits: uint8 (28, 28), ink 255, paper 0.
 
-    Raises Problem, one sentence, if the file cannot be read or shows no single digit.
+    Raises Fault, one sentence, if the file cannot be read or shows no single digit.
     """
     try:
         return centred(find_ink(_read(path)))
@@ -54,7 +55,7 @@ def read_digit(path: Path) -> np.ndarray:
 def read_whole(path: Path, size: Maps) -> np.ndarray:
     """A picture in grey or in colours, uint8 (height, width) or (height, width, 3), of that size.
 
-    Raises Problem, one sentence, if the file cannot be read.
+    Raises Fault, one sentence, if the file cannot be read.
     """
     image = Image.fromarray(_read(path).astype(np.uint8)).convert("L" if size.n == 1 else "RGB")
     return np.asarray(image.resize((size.width, size.height), Image.Resampling.BOX))
@@ -63,17 +64,14 @@ def read_whole(path: Path, size: Maps) -> np.ndarray:
 def _read(path: Path) -> Pixels:
     """A picture's red, green and blue, float32 (height, width, 3), from 0 to 255, the right way up.
 
-    Transparent pixels become paper. Raises Problem if it cannot be read.
+    Transparent pixels become paper. Raises Fault if it cannot be read.
     """
-    with reading.picture(path, reading.picture_bytes(path)) as image:
+    with reading.picture(path, files.read_bytes(path)) as image:
         image.draft("RGB", (WORK_SIDE, WORK_SIDE))  # a JPEG is decoded no larger than needed
         upright = ImageOps.exif_transpose(image)
         if upright.mode[0] in "IF":  # more than 8 bits
             values = np.nan_to_num(np.asarray(upright, np.float64))
-            white = max(1, values.max())
-            if upright.mode[0] == "I":  # scanners' pictures have 8, 10, 12, ... bits of 16
-                white = next(2**n - 1 for n in (8, 10, 12, 14, 16, 32) if white < 2**n)
-            values *= 255 / white
+            values *= 255 / max(1, values.max())  # scanners' pictures may use 10 bits of 16
             upright = Image.fromarray(values.clip(0, 255).astype(np.uint8))
         upright = upright.convert("RGBA")
     upright.thumbnail((WORK_SIDE, WORK_SIDE), Image.Resampling.BOX)

@@ -130,11 +130,8 @@ def _require_fitting(paths: Sequence[Path], arrays: Sequence[np.ndarray]) -> Non
     """Raise Problem unless images and labels of the four files fit together."""
     train_images, train_labels, test_images, test_labels = arrays
     for i in (0, 2):
-        if len(arrays[i]) != len(arrays[i + 1]):
-            raise Problem(
-                f"{paths[i + 1]} has {len(arrays[i + 1])} labels; expected {len(arrays[i])}, one "
-                f"for each image of {paths[i]}"
-            )
+        with reading.refused(paths[i + 1]):
+            reading.check_labels(arrays[i + 1], MOST_CLASSES, len(arrays[i]))
     (height, width), shape = train_images.shape[1:], test_images.shape[1:]
     if shape != (height, width):
         raise Problem(
@@ -221,15 +218,12 @@ def _is_hidden(name: str) -> bool:
 def _name_skipped(folder: Path) -> None:
     """Name on stderr the files and folders that are not read; their owner may expect them to count.
 
-    Folders beside train/ and test/, hidden files, and files of other formats in those two.
+    Folders beside train/ and test/, and files of other formats in those two.
     """
     others = {entry.name for entry in os.scandir(folder) if entry.is_dir()} - {"train", "test"}
     if others := {name for name in others if not _is_hidden(name)}:
         text = ", ".join(str(folder / name) for name in sorted(others))
         tell(f"note: skipped, beside train/ and test/: {text}")
-    names = [name for _, below, found in os.walk(folder) for name in below + found]
-    if n_hidden := sum(map(_is_hidden, names)):
-        tell(f"note: skipped, hidden files or folders: {n_hidden}")
     of_classes = (folder.glob(f"{part}/*/*") for part in ("train", "test"))
     unread = [path for path in chain(*of_classes) if not path.name.lower().endswith(SUFFIXES)]
     if unread := sorted(path for path in unread if not _is_hidden(path.name)):
@@ -286,7 +280,7 @@ def _decoded(
     """Each picture's pixels, uint8 (side, side) or (side, side, 3). Updates the checksum."""
     total = 0
     for name in names:
-        picture = reading.picture_bytes(folder / name)
+        picture = files.read_bytes(folder / name)
         pixels = _decode(folder / name, picture, size)
         content.update(f"{name}\0{len(picture)}\n".encode() + picture)
         yield pixels
@@ -298,9 +292,9 @@ def _decoded(
 def read_scaled(path: Path, size: int, n_maps: int) -> np.ndarray:
     """A picture as `load` reads and scales it, uint8: in grey (size, size), of 3 maps (..., 3).
 
-    Raises Problem, one sentence, if it cannot be read.
+    Raises Fault, one sentence, if it cannot be read.
     """
-    image = Image.fromarray(_decode(path, reading.picture_bytes(path), size))
+    image = Image.fromarray(_decode(path, files.read_bytes(path), size))
     return np.asarray(image.convert("L" if n_maps == 1 else "RGB"))
 
 

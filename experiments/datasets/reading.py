@@ -22,7 +22,6 @@ from experiments.datasets.dataset import KINDS, Dataset
 
 # Formats of pictures. Not all that Pillow knows: for some it starts other programs.
 PICTURES = "PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP", "PPM"
-MOST_PICTURE_BYTES = 64_000_000  # of a picture's file
 MAX_PIXELS = 80_000_000  # Pillow warns of more than 89 million, and opens none of 179 million
 NOT_AS_EXPECTED = ValueError, EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError
 
@@ -35,18 +34,6 @@ def unpacked(raw: io.BufferedReader) -> gzip.GzipFile | io.BufferedReader:
     By content, not by name: some programs unpack a .gz and leave its name.
     """
     return gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
-
-
-def picture_bytes(path: Path) -> bytes:
-    """The content of a picture's file. Raises Problem if it cannot be read or is too large."""
-    try:
-        with open_regular(path) as file:
-            content = file.read(MOST_PICTURE_BYTES + 1)
-    except OSError as error:
-        raise Problem(f"cannot read {path}: {error.strerror}") from None
-    if len(content) > MOST_PICTURE_BYTES:
-        raise Problem(f"{path} is too large: expected at most {MOST_PICTURE_BYTES:,} bytes")
-    return content
 
 
 @contextmanager

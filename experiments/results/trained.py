@@ -112,7 +112,7 @@ def read_picture(path: Path, config: Config) -> np.ndarray:
     """A picture in the form of a run's data, uint8: (28, 28) for digits, else the net's size.
 
     A digit is cut out and centred, see `ink`; for data of your own the whole picture is resized,
-    with --size as those of the data were. Raises Problem, one sentence, if the file cannot be read
+    with --size as those of the data were. Raises Fault, one sentence, if the file cannot be read
     or shows no single digit.
     """
     if config.data.size:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deepbig_runtime.errors import Interrupted, Problem, explained, signals, tell
+from deepbig_runtime.errors import Interrupted, explained, signals, tell
 from experiments.datasets.dataset import KINDS, LARGEST, SMALLEST
 from experiments.training.messages import open_streams
 from mlp_gpu.engine import ENGINE_NAMES, SCHEDULES, WINDOW
@@ -142,12 +142,6 @@ def add_seeds_argument(parser: argparse.ArgumentParser) -> None:
         metavar="N,N",
         help="seeds; each net is trained once with each (default: 0)",
     )
-
-
-def check_size(arguments: argparse.Namespace) -> None:
-    """Raises Problem for --size without a folder of your own."""
-    if arguments.size and not is_folder(arguments.data):
-        raise Problem("--size scales pictures of a folder of your own; name the folder with --data")
 
 
 def is_folder(choice: str) -> bool:

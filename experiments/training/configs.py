@@ -272,7 +272,6 @@ def make_config(
     seed: int,
     deformation: Deformation | None,
     engine: str,
-    cpu_deformation: bool = False,
     width: int | None = None,
     n_validation: int | None = None,
     validation_part: int | None = None,
@@ -283,15 +282,14 @@ def make_config(
 
     dataset: as it was loaded and limited. `prepare` splits and normalises it later. net: the sizes
     of a perceptron's layers, or a convolutional net's layers as text, as `cnn_gpu.layers` has them.
-    deformation: None for undeformed images. engine: one of ENGINE_NAMES. cpu_deformation: whether
-    images are deformed on the CPU even if the engine is the GPU's, as images of several maps are.
-    width: of normalised bounding boxes, pixels; None: not normalised. n_validation: number of
-    training images held out to choose the epoch; None: all training images choose it.
-    validation_part: as `data.stratified` has it; None: sampled at random by the seed. windows:
-    whether a GPU trains by the launch mode `window`. study: as `Config` has it. Raises Problem if
-    no images would be left to train on, or too few.
+    deformation: None for undeformed images. engine: one of ENGINE_NAMES. width: of normalised
+    bounding boxes, pixels; None: not normalised. n_validation: number of training images held out
+    to choose the epoch; None: all training images choose it. validation_part: as `data.stratified`
+    has it; None: sampled at random by the seed. windows: whether a GPU trains by the launch mode
+    `window`. study: as `Config` has it. Raises Problem if no images would be left to train on, or
+    too few.
     """
-    deformed_on = "cpu" if cpu_deformation or dataset.train_images.ndim > 3 else engine
+    deformed_on = "cpu" if dataset.train_images.ndim > 3 else engine  # maps only there
     n_train = len(dataset.train_labels) - (n_validation or 0)
     if n_train <= 0:
         raise Problem(

@@ -12,7 +12,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -241,8 +241,6 @@ def session(
         tell(f"engine {engine}: {device}{on_workers}")
         if "profile" in arguments:
             tell(plans.announce(arguments, engine))
-        if provenance.commit()["commit"] == provenance.UNKNOWN:
-            tell(provenance.NO_COMMIT)
         if engine == "cpu" and compiled_cache.lacks("train_"):
             tell(f"code is compiled for the first time, which took {FIRST_COMPILED}")
         if reason := compiled_cache.NOT_KEPT:
@@ -264,16 +262,7 @@ def takes_windows(arguments: argparse.Namespace, path: Path) -> bool:
 
 
 def make_job(arguments: argparse.Namespace, path: Path, label: str, config: Config) -> Job:
-    """The job of a run, with the folders and the schedule that the command line asks for.
-
-    A run that an older version left in the usual folder is resumed there.
-    """
-    usual_out = getattr(arguments, "usual_out", None)
-    if usual_out and not path.exists() and (usual_out / path.name).exists():
-        with suppress(files.FileFault, Problem):
-            older = usual_out / path.name
-            store.check_config(older, store.read_run(older).config, config)
-            path = older
+    """The job of a run, with the folders and the schedule that the command line asks for."""
     data_dir = arguments.data_dir
     if arguments.scheduler:  # workers have other current folders
         path, data_dir = path.absolute(), data_dir and data_dir.absolute()

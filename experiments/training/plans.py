@@ -172,13 +172,10 @@ def add_trainer_arguments(
 def choose_out(arguments: argparse.Namespace) -> None:
     """Choose the folder --out, if the command line does not; modifies arguments.
 
-    usual_out becomes None if it does: then no other folder is looked into.
-
     Trainings of other lengths, numbers of images, learning rates or launch modes than usual have a
     separate folder. One that can be extended by more epochs keeps it.
     """
     if arguments.out is not None:
-        arguments.usual_out = None
         return
     extended = arguments.eta_decay or arguments.profile == "paper"
     settings = {
@@ -235,16 +232,10 @@ def profile(arguments: argparse.Namespace, engine: str) -> str:
 def announce(arguments: argparse.Namespace, engine: str) -> str:
     """The profile, in a sentence."""
     name = profile(arguments, engine)
-    if arguments.epochs is not None and name != "paper":
-        falls = "as the options say" if arguments.eta_decay else "as far as in a profile"
-        return (
-            f"epochs as asked for: {arguments.epochs:,}, in which the learning rate falls {falls}; "
-            "--profile paper keeps the paper's"
-        )
-    taken = f"profile {name}"
-    if arguments.profile is None:
-        taken += f", the default on a {'GPU' if engine == 'cuda' else 'CPU'}"
-    return taken + ("" if name == "paper" else "; --profile paper is the paper's")
+    if name == "paper":
+        return "profile paper"
+    taken = f"profile {name}" if arguments.epochs is None else f"epochs: {arguments.epochs:,}"
+    return f"{taken}; --profile paper is the paper's"
 
 
 def choose(arguments: argparse.Namespace, engine: str, quick: Plan, paper: Plan = PAPER) -> Plan:

@@ -41,16 +41,6 @@ class Track:
     images: int = 0
     started: float = 0.0
 
-    def start(self, epochs_done: int) -> None:
-        """A process starts or resumes the training. epochs_done: by earlier processes."""
-        self.epochs_before = self.epochs_done = epochs_done
-        self.images, self.started = 0, time.perf_counter()
-
-    def end_epoch(self, epoch: int) -> None:
-        """Epoch number `epoch` is saved."""
-        self.epochs_done = epoch
-        self.images = max(0, self.images - self.config.data.n_train)  # the rest is of the next one
-
     @property
     def seconds_left(self) -> float:
         """Seconds until its end, at the mean rate of the process that trains it."""
@@ -121,11 +111,14 @@ class View:
             case Started():
                 if not track.started:  # a worker with another folder finds other epochs than we did
                     self._before += track.estimate * (message.epochs_done - track.epochs_done)
-                track.start(message.epochs_done)
+                track.epochs_before = track.epochs_done = message.epochs_done
+                track.images, track.started = 0, time.perf_counter()
             case Trained():
                 track.images += message.images
             case EpochSaved():
-                track.end_epoch(message.epoch)
+                track.epochs_done = message.epoch
+                rest = track.images - track.config.data.n_train  # of epochs that are saved with it
+                track.images = max(0, rest)
                 self._tell_epoch(track, message)
         if self._bar is not None:
             with suppress(OSError):  # the terminal was closed

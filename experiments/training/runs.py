@@ -73,10 +73,10 @@ def epochs_done(path: Path, config: Config) -> int:
 def load_weights(path: Path, run: store.Run) -> dict[str, AnyNetwork]:
     """The networks beside a run file, latest and chosen.
 
-    They are of the run's last epoch, or of the save before if the process was killed between
-    writing the two files. Then later epochs are taken out of the run's metrics, so that its chosen
-    epoch is that of the network; its outputs and provenance stay. Raises Problem if the files do
-    not belong together, files.FileFault if one is damaged.
+    They are of the run's last epoch, or of one before if the process was killed between writing the
+    two files. Then later epochs are taken out of the run's metrics, so that its chosen epoch is
+    that of the network; its outputs and provenance stay. Raises Problem if the files do not belong
+    together, files.FileFault if one is damaged.
     """
     weights = store.weights_path(path)
     networks, attributes = network.load(weights, nets.kind(run.config))
@@ -90,9 +90,7 @@ def load_weights(path: Path, run: store.Run) -> dict[str, AnyNetwork]:
         if any(net.stored().attrs != nets.attributes(config) for net in networks.values()):
             raise files.Malformed(f"its nets have other layers than {config.net_name}")
     store.check_config(weights, config, run.config)
-    # All but the last epoch of a save ended within that time after the save before had begun.
-    between_saves = sum(run.epoch_seconds[epoch:-1])
-    if epoch > run.epochs or between_saves > seconds_between_saves(run.config):
+    if epoch > run.epochs:
         raise Problem(
             f"{weights} is of epoch {epoch} and {path} of epoch {run.epochs}: they do not belong "
             "together; put the right ones back or move both away"

@@ -320,12 +320,6 @@ def check_config(path: Path, found: Config, expected: Config) -> None:
     fewer = found.epochs < expected.epochs
     compared = replace(found, epochs=expected.epochs) if fewer else found
     differences = list(configs.differences(compared.to_builtins(), expected.to_builtins()))
-    if fewer and differences and all(text.startswith(("decay", "eta")) for text in differences):
-        raise Problem(
-            f"{path} holds a run of {found.epochs:,} epochs, whose learning rates are not the "
-            f"first of {expected.epochs:,} ({'; '.join(differences)}), so it is not extended; "
-            "give those as --eta and --eta-decay, or choose another folder with --out"
-        )
     if differences:
         raise Problem(
             f"{path} holds another run than the one asked for: {'; '.join(differences)}; choose "

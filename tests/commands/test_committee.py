@@ -1,24 +1,15 @@
 """`python -m experiments.committee`, with made-up trainings: tables, pictures, options."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from committee_cases import (
-    AVERAGES,
-    ERRORS,
-    HERE,
-    TABLE4_ERRORS,
-    make_run,
-    read_csv,
-    tables_of,
-)
+from committee_cases import AVERAGES, ERRORS, HERE, TABLE4_ERRORS, make_run, read_csv, tables_of
 
 from experiments import committee
 from experiments.datasets import data
 from experiments.drawing import figures
-from experiments.results.committees import EXPERIMENTS
+from experiments.results.committees import EXPERIMENTS, TABLE4
 from experiments.training import jobs
 
 
@@ -123,22 +114,8 @@ def test_mnist_has_the_papers_figures_beside_ours(made_up, tmp_path, capsys):
         }
         assert expected.items() <= line.items()
     assert len(order) == 4
-
-
-def test_table_4_of_mnist(made_up, tmp_path, monkeypatch):
-    n = 40_000  # as many as its quick schedule takes
-    images = np.broadcast_to(np.float32(-1), (n, 29, 29))
-    made_up.dataset = replace(MNIST, train_images=images, train_labels=np.zeros(n, np.uint8))
-    assert committee.main([*HERE, "--table4", "--out", str(tmp_path)]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"table4.md", "table4.csv"}
-    rows = read_csv(tmp_path / "table4.csv")
-    assert [float(row["paper"]) for row in rows] == list(TABLE4_ERRORS)
-    assert rows[0]["layers"] == "841-2500-2000-1500-1000-500-10"
-    text = (tmp_path / "table4.md").read_text()
-    assert text.startswith("# Table 4 of 2012: net 4 of Table 3, deformed, seven widths, on MNIST")
-    assert "from its Table 4;" in text
-    assert "3 of the 4 ones" in text
-    assert made_up.trained[0] == "net4-WN10-seed0"
+    papers = *(member.paper for member in TABLE4.members), TABLE4.paper
+    assert papers == TABLE4_ERRORS
 
 
 def test_pictures_are_of_the_best_member_and_of_the_committee(made_up, tmp_path):

@@ -101,10 +101,10 @@ def test_commands_read_pictures_in_the_size_of_the_run(things, tmp_path, capsys)
         changed(config, data={"size": 30})
 
 
-@pytest.mark.parametrize("command", [table1, cnn, committee])
-def test_size_without_a_folder_is_refused(command):
+@pytest.mark.parametrize("choice", ["digits", "auto"])
+def test_size_without_a_folder_is_refused(choice):
     with pytest.raises(Problem, match="--size scales pictures of a folder of your own; name"):
-        command.parse_arguments(["--data", "digits", "--size", "16"])
+        data.load_pixels(choice, size=16)
 
 
 @pytest.mark.parametrize(("experiment", "why"), [(2, "equally wide"), (5, "elastic deformations")])

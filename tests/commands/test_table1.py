@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from deepbig_runtime.errors import Problem
-from deepbig_runtime.files import FileFault
 from deform_gpu import TABLE1
 from experiments import table1
 from experiments.training import plans, store
@@ -109,13 +108,6 @@ def test_plan_of_a_net_of_ones_own_is_that_of_the_nearest_in_size():
     assert (plans.nearest((800,)), plans.nearest((4000, 4000))) == (1, 4)
 
 
-def test_a_file_in_the_place_of_the_folder_is_a_user_error(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(FileFault, match=r"cannot make the folder .*file"):
-        table1.main(["--data", "digits", "--out", str(tmp_path / "file")])
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 # Plans
 
 PAPERS = Schedule(2300, 1e-3, 0.997)
@@ -158,23 +150,6 @@ def test_few_epochs_end_at_the_last_learning_rate_of_a_profile(options, engine, 
     assert schedule.epochs == arguments.epochs
     assert schedule.eta_of(1) == whole.eta_of(1)
     assert schedule.eta_of(schedule.epochs) == pytest.approx(whole.eta_of(whole.epochs), rel=0.02)
-
-
-def test_trial_of_an_older_version_is_gone_on_with_in_the_usual_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    options = ["--hidden", "8", "--data", "digits", "--limit", "50", "--eta", "0.01"]
-    assert table1.main([*options, "--epochs", "1", "--out", "runs/table1"]) == 0
-    older = tmp_path / "runs" / "table1" / "hidden8-seed0-load_digits.h5"
-    before = older.read_bytes()
-    assert table1.main([*options, "--epochs", "1"]) == 0
-    assert older.read_bytes() == before
-    assert table1.main([*options, "--epochs", "1", "--out", "runs/other"]) == 0
-    assert (tmp_path / "runs" / "other" / older.name).exists()  # a folder that is named is taken
-    assert table1.main([*options, "--epochs", "2"]) == 0  # another run
-    older.write_bytes(b"damaged")
-    assert table1.main([*options, "--epochs", "3"]) == 0
-    folders = {path.parent.name for path in tmp_path.rglob(older.name)}
-    assert folders == {"table1", "other", *(f"table1-epochs{n}-limit50-eta0.01" for n in (2, 3))}
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def server(small, monkeypatch):
             _, kind, name = self.path.split("/")
             content = (small.folder / name).read_bytes()
             status, length = 200, len(content)
-            if kind in ("page-200", "page-404") or (kind == "late-503" and name == last):
+            if kind == "page-200" or (kind == "late-503" and name == last):
                 status, content = int(kind[-3:]), b"<!doctype html><p>Not now."
                 length = len(content)
             elif kind == "broken-off":
@@ -83,7 +83,6 @@ def check_cached(small, cache):
 
 BAD = {
     "page-200": "sent something else (expected ",
-    "page-404": "answered 404",
     "late-503": "answered 503",
     "broken-off": "broke off",
     "unsized-broken-off": "sent something else (",

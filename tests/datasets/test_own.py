@@ -71,14 +71,10 @@ def rewritten(first, make):
         (lambda folder: [(folder / name).unlink() for name in NAMES], "found none of them"),
         (replaced("emnist-digits-" + NAMES[0], b""), "holds both emnist-digits-train"),
         (replaced(NAMES[0], b"PNG!" + bytes(20)), "train-images.* expected 00000803"),
-        (replaced(NAMES[0], idx(IMAGES[:30])[:-1]), "expected 4,320 bytes .* found 4,319"),
-        (replaced(NAMES[0], idx(IMAGES[:30]) + b"x"), "expected 4,320 bytes .* found more"),
-        (replaced(NAMES[0], struct.pack(">4I", 0x803, *[2**31] * 3)), "its header says"),
-        (replaced(NAMES[1], idx(LETTERS[:29])), "train-labels.* has 29 labels; expected 30"),
+        (replaced(NAMES[1], idx(LETTERS[:29])), "train-labels.* expected 30 labels, one"),
         (replaced(NAMES[1], idx(LETTERS[:30] * 0)), "has the label 1, which no training image"),
         (replaced(NAMES[2], idx(IMAGES[30:, :11])), "are 12x11 pixels; expected 12x12"),
         (rewritten(0, lambda n: np.zeros((n, 7, 7), np.uint8)), "expected squares of 8 to 64 pix"),
-        (rewritten(0, lambda n: np.zeros((n, 65, 65), np.uint8)), "expected squares of 8 to 64 p"),
         (rewritten(0, lambda n: np.zeros((n, 12, 10), np.uint8)), "expected squares of 8 to 64 p"),
         (rewritten(1, lambda n: np.full(n, 7, np.uint8)), r"has 1 class\(es\); expected 2 to 256"),
     ],
@@ -155,7 +151,6 @@ def test_formats_that_people_have_are_read_and_the_rest_is_named(things, capsys)
     said = capsys.readouterr().err.splitlines()
     assert said == [
         f"note: skipped, beside train/ and test/: {things / 'val'}",
-        "note: skipped, hidden files or folders: 2",
         f"note: skipped, no pictures: 2, such as {things / 'test' / 'hat' / 'more'}",
     ]
 
@@ -186,14 +181,6 @@ def test_data_of_another_size_are_other_data(things):
 def test_size_is_refused_for_idx_files(letters):
     with pytest.raises(Problem, match=r"--size 16 scales pictures in train/CLASS/, which .* lacks"):
         own.load(letters, 16)
-
-
-@pytest.mark.parametrize("largest", [99, 49])  # Pillow warns above it, and refuses twice as much
-def test_picture_of_too_many_pixels_is_refused(things, largest, monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", largest)
-    monkeypatch.setattr(own.reading, "MAX_PIXELS", 99)
-    with pytest.raises(Problem, match=r"train/cup/0.png is too large: expected at most 9.9e-05 mi"):
-        own.load(things, 10)
 
 
 def test_greys_with_a_palette_are_grey(things):

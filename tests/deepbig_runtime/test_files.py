@@ -1,7 +1,6 @@
 """Files as they should not be: pipes, folders in their places, closed ones, names of any bytes."""
 
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -14,15 +13,10 @@ from deepbig_runtime import files
 from experiments import committee, record, watch
 from experiments.datasets import cifar, data, mnist, norb
 from experiments.drawing import examples, report_sections
-from experiments.training import net_files, runs, store
+from experiments.training import net_files, store
 
 NOBODYS = b"run-\xff\xfe.h5"  # no UTF-8
 linux = pytest.mark.skipif(sys.platform != "linux", reason="tried with what Linux has")
-
-
-def make_socket(path):
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(path))
 
 
 @linux
@@ -31,7 +25,6 @@ def make_socket(path):
     [
         (os.mkfifo, "it is not a regular file"),
         (lambda path: path.symlink_to("/dev/zero"), "it is not a regular file"),
-        (make_socket, "No such device or address"),
         (Path.mkdir, "Is a directory"),
     ],
 )
@@ -65,14 +58,6 @@ def test_load_pixels_of_pipes_is_refused(tmp_path, choice, name):
     said = expect_sentence(lambda: data.load_pixels(choice, str(tmp_path)))
     assert said.startswith(f"{tmp_path / name} is damaged or wrong: ")
     assert "it is not a regular file" in said
-
-
-def test_lock_removes_half_written_files_but_no_folder(tmp_path):
-    (tmp_path / "run.h5.123.tmp").mkdir()
-    (tmp_path / "run.h5.124.tmp").touch()
-    with runs.lock(tmp_path / "run.h5"):
-        assert (tmp_path / "run.h5.123.tmp").is_dir()
-        assert not (tmp_path / "run.h5.124.tmp").exists()
 
 
 CLOSED = """
@@ -119,15 +104,6 @@ def test_names_of_any_bytes_are_shown_escaped(tmp_path, capsys):
     assert sorted(examples.load_runs(tmp_path)) == ["b", shown]
     assert committee.form_committee(paths).members == (shown, "b")
     capsys.readouterr()
-
-
-@linux
-def test_export_prints_names_of_any_bytes(tmp_path):
-    path = tmp_path / os.fsdecode(NOBODYS)
-    watched_runs.write(path, watched_runs.make_run())
-    done = run("-m", "experiments.export", "--csv", str(path))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0] == f"{tmp_path}/run-\\udcff\\udcfe.metrics.csv"
 
 
 def test_replace_of_no_regular_file_is_refused():

@@ -29,7 +29,7 @@ NO_DRIVER = "Error at driver init: \n\nCUDA driver library cannot be found.\nEns
 def machine(monkeypatch):
     """A function that makes the machine look as if its driver and GPU were so."""
 
-    def make(version=(13, 0), free=80e9, cc=(9, 0), init=None, context=None, packages="12.9.1"):
+    def make(version=(13, 0), free=80e9, cc=(9, 0), init=None, context=None):
         def get_version():
             if init:
                 raise gpu.cuda.CudaSupportError(init)
@@ -48,7 +48,7 @@ def machine(monkeypatch):
             gpu.cuda, "get_current_device", lambda: SimpleNamespace(compute_capability=cc)
         )
         monkeypatch.setattr(gpu.cuda.cudadrv.nvrtc, "get_lowest_supported_cc", lambda: (7, 5))
-        monkeypatch.setattr(gpu.metadata, "version", lambda name: packages)
+        monkeypatch.setattr(gpu.metadata, "version", lambda name: "12.9.1")
 
     return make
 
@@ -71,10 +71,6 @@ def choose(choice, n_bytes=0, tell=pytest.fail):
             "the NVIDIA driver is too old: it knows CUDA 11.8 and the installed packages need "
             "CUDA 12; update",
         ),
-        (
-            {"version": (12, 9), "packages": "13.0.3"},
-            "the installed cuda-bindings need CUDA 13, and the driver knows CUDA 12.9; another",
-        ),
         ({"cc": (6, 1)}, "the GPU is too old: its compute capability is 6.1 and the installed"),
         (
             {"free": 1_250_000_000},
@@ -86,7 +82,7 @@ def choose(choice, n_bytes=0, tell=pytest.fail):
         ),
         ({"context": "CUDA_ERROR_OUT_OF_MEMORY: The API call"}, "the GPU has no memory free; end"),
     ],
-    ids=["driver", "device", "old", "mixture", "capability", "memory", "other", "full"],
+    ids=["driver", "device", "old", "capability", "memory", "other", "full"],
 )
 def test_what_is_missing_is_told(machine, state, start):
     machine(**state)
@@ -139,14 +135,6 @@ def test_table1_asks_for_the_memory_of_its_largest_net(machine, capsys, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_table1_trains_on_the_cpu_and_says_so(machine, capsys, tmp_path):
-    machine(init=NO_DRIVER)
-    table1.main(["--data", "digits", "--nets", "1", "--epochs", "1", "--out", str(tmp_path)])
-    told = capsys.readouterr().err
-    assert "GPU" not in told
-    assert "\nengine cpu: " in told
-
-
 def test_a_gpu_trains_whole_epochs_that_come_to_an_end_by_default():
     arguments, quick_plan = table1.parse_arguments([]), plans.QUICK_TABLE1["MNIST"][4]
     assert plans.choose(arguments, "cuda", quick_plan) == plans.SHORT
@@ -154,8 +142,33 @@ def test_a_gpu_trains_whole_epochs_that_come_to_an_end_by_default():
     assert plans.SHORT.schedule.eta_of(plans.SHORT.schedule.epochs) < 1e-4
     ended = plans.PAPER_NATURAL["norb"]  # the paper's own has fewer epochs
     assert plans.choose(arguments, "cuda", quick_plan, ended) == ended
-    assert "default on a GPU; --profile paper is" in plans.announce(arguments, "cuda")
+    assert plans.announce(arguments, "cuda") == "profile short; --profile paper is the paper's"
     quick = table1.parse_arguments(["--profile", "quick"])
     assert plans.choose(quick, "cuda", quick_plan) == quick_plan
     few = table1.parse_arguments(["--epochs", "9"])
-    assert plans.announce(few, "cuda").startswith("epochs as asked for: 9, in which the learning")
+    assert plans.announce(few, "cuda") == "epochs: 9; --profile paper is the paper's"
+
+
+class Library:
+    """A driver's library that knows a version of CUDA, or answers with an error."""
+
+    def __init__(self, version, status=0):
+        self.version, self.status = version, status
+
+    def cuDriverGetVersion(self, pointer):
+        pointer._obj.value = self.version
+        return self.status
+
+
+@pytest.mark.parametrize(
+    ("library", "extra"),
+    [
+        (None, ""),
+        (Library(12090), "cu12"),
+        (Library(13000), "cu13"),
+        (Library(13000, status=999), ""),
+    ],
+)
+def test_cuda_extra_fits_the_driver(monkeypatch, library, extra):
+    monkeypatch.setattr(driver, "_load", lambda: library)
+    assert driver.cuda_extra() == extra

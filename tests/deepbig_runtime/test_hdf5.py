@@ -1,7 +1,5 @@
 """HDF5 files with a checksum: whole or not there, and nothing but plain arrays is read."""
 
-import os
-import stat
 import threading
 
 import h5py
@@ -58,12 +56,6 @@ def test_opened_damaged_file_is_refused(path):
         assert "is damaged" in expect_sentence(lambda: read(path))
 
 
-def test_opened_without_checksum_is_refused(tmp_path):
-    with h5py.File(tmp_path / "other.h5", "w") as file:
-        fill(file)
-    assert "none of this project's files" in expect_sentence(lambda: read(tmp_path / "other.h5"))
-
-
 @pytest.mark.parametrize(("schema", "version"), [("test", 2), ("other", 1)])
 def test_opened_other_schema_is_refused(path, schema, version):
     with (
@@ -93,38 +85,25 @@ def external(file):
     file.create_dataset("data", (3,), "u1", external=[("/etc/passwd", 0, h5py.h5f.UNLIMITED)])
 
 
-def many_names(of):
-    """A change: a hundred more names of an array, or of a group that has one."""
-
-    def change(file):
-        file["group/data"] = file["data"]
-        for k in range(100):
-            file[f"name{k}"] = file[of]
-
-    return change
+def many_names(file):
+    """A hundred more names of a group that has an array."""
+    file["group/data"] = file["data"]
+    for k in range(100):
+        file[f"name{k}"] = file["group"]
 
 
 NOT_PLAIN = {
     "soft link": in_place_of_data(lambda file: file.update(data=h5py.SoftLink("/group"))),
-    "external link": in_place_of_data(
-        lambda file: file.update(data=h5py.ExternalLink("/proc/version", "/"))
-    ),
     "virtual": in_place_of_data(virtual),
     "data in another file": in_place_of_data(external),
     "named type": in_place_of_data(lambda file: file.update(data=np.dtype("f8"))),
     "more than the file has": put("data", shape=(2**50,), dtype="f8"),
-    "chunks more than the file has": put("data", shape=(2**50,), dtype="u1", chunks=(2**20,)),
-    "array of many names": many_names("data"),
-    "group of many names": many_names("group"),
+    "group of many names": many_names,
     "chunked": put("data", DATA, chunks=True),
-    "compressed": put("data", DATA, compression="gzip"),
     "texts": put("data", ["a", "b"]),
-    "references": put("data", shape=(2,), dtype=h5py.ref_dtype),
     "big-endian": put("data", DATA.astype(">f8")),
-    "half precision": put("data", DATA.astype("f2")),
     "no values": put("data", h5py.Empty("f8")),
     "group in a group": lambda file: file["group"].create_group("more"),
-    "circle": lambda file: file["group"].update(more=file["/"]),
     "pairs in a name of two lines": put("a\nb", np.zeros(3, [("a", "f8")])),
 }
 
@@ -182,26 +161,6 @@ def test_write_that_fails_leaves_the_old_file(path, monkeypatch, call):
             hdf5.write(path, lambda file: fill(file) or file.attrs.update(more=1))
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == ["file.h5"]
-
-
-def test_write_syncs_the_file_then_renames_then_syncs_the_folder(path, monkeypatch):
-    calls, fsync, replace = [], os.fsync, os.replace
-
-    def note_fsync(descriptor):
-        calls.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
-        if calls[-1] == "folder":
-            raise OSError(22, "Invalid argument")  # as some file systems do; no harm
-        fsync(descriptor)
-
-    def note_replace(source, target):
-        calls.append("replace")
-        replace(source, target)
-
-    monkeypatch.setattr("os.fsync", note_fsync)
-    monkeypatch.setattr("os.replace", note_replace)
-    hdf5.write(path, lambda file: fill(file) or file.attrs.update(more=1))
-    assert calls == ["file", "replace", "folder"]
-    assert read(path).attrs["more"] == 1
 
 
 def test_refused_file_leaves_hdf5_to_other_threads(path, tmp_path):

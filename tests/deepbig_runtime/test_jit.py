@@ -151,14 +151,6 @@ def test_damaged_files_are_compiled_anew(folder, ending):
         assert sum(function.stats.cache_hits.values()) == hits
 
 
-def test_a_full_disk_costs_nothing_but_time(folder, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(numba.core.caching.FunctionCache, "save_overload", full)
-    assert jit.njit(increment)(1) == 2
-
-
 def test_no_other_folder_of_numbas_is_taken(folder, monkeypatch):
     """It has some, which are open to others and keep code whose sources have changed."""
     locator = numba.core.caching.UserProvidedCacheLocator

@@ -192,9 +192,7 @@ def test_runs_that_are_deformed_on_gpu_and_cpu_agree():
     schedule = training.Schedule(3)
     seen = {}
     for name in ("cpu", "cuda"):
-        config = configs.make_config(
-            dataset, (841, 10), schedule, 5, TABLE1, "cuda", cpu_deformation=name == "cpu"
-        )
+        config = configs.make_config(dataset, (841, 10), schedule, 5, TABLE1, name)
         assert config.deformed_on == name
         deformer = configs.deformer(config, dataset)
         seen[name] = []

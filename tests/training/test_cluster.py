@@ -8,10 +8,9 @@ import socket
 import subprocess
 import sys
 from contextlib import closing
-from types import SimpleNamespace
 
 import pytest
-from pool_jobs import double, wait_for_stop
+from pool_jobs import wait_for_stop
 from waiting import HANG_SECONDS, wait_until
 
 from deepbig_runtime.errors import Problem
@@ -22,21 +21,6 @@ cluster_module = pytest.importorskip("experiments.training.cluster", exc_type=Im
 Cluster = cluster_module.Cluster
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")
-
-
-@pytest.fixture
-def dask(cluster):
-    with closing(Cluster(cluster.scheduler_address)) as pool:
-        yield pool
-
-
-def test_cluster_keeps_results_only_as_long_as_futures_exist(cluster, dask):
-    """Those of a worker that dies would be computed again, for nobody."""
-    futures = {dask.submit(double, 0): 0, dask.submit(double, 1): 1}
-    for future in dask.as_completed(futures):
-        futures.pop(future)
-    del future
-    wait_until(lambda: not cluster.scheduler.tasks)
 
 
 @pytest.mark.slow
@@ -88,7 +72,6 @@ def test_cluster_without_workers_of_one_thread_is_refused(workers, complaint):
     ("address", "reason"),
     [
         ("nonsense", "missing port number in address 'nonsense'"),
-        ("http://localhost:8787/status", "unknown address scheme 'http'"),
         ("tls://localhost:8786", "TLS expects"),
         ("tcp://localhost:99999", "Time"),
         ("SILENT", "TimeoutError"),
@@ -108,15 +91,6 @@ def test_address_without_a_scheduler_is_one_sentence(address, reason, cluster, m
     assert f"found none that answers within {timeout} s ({reason}" in said
     gc.collect()  # nothing half made has something to say at its end
     assert capfd.readouterr().err == ""
-
-
-def test_close_when_a_timeout_of_dask_expires_raises_nothing():
-    def fail():
-        raise RuntimeError("Cannot change state of expiring Timeout")
-
-    pool = object.__new__(Cluster)
-    pool._client = SimpleNamespace(status="closed", close=fail)
-    pool.close()
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ def test_a_net_of_experiment_4_is_validated_on_an_image_at_least():
 def test_limit_split_and_width_go_together(digits):
     config = make_config(data.limit(digits, 100), width=12, n_validation=30)
     found = configs.prepare(digits, config)
+    assert data.normalize(digits, 12).validation is None
 
     parts = data.split(data.limit(digits, 100), 30, seed=5)
     expected = {

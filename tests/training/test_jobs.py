@@ -16,7 +16,6 @@ from filelock import FileLock
 from run_bits import bits, run_bits, whys
 from waiting import HANG_SECONDS, wait_until
 
-from deepbig_runtime import compiled_cache
 from deepbig_runtime.errors import Interrupted, Problem
 from experiments import table1
 from experiments.datasets import data
@@ -283,21 +282,6 @@ def test_runs_trained_in_another_folder_are_written_here(expected, tmp_path, cap
     jobs.train_all(queue, Elsewhere(tmp_path / "nowhere"))
     assert "seed 0 and 2 like it: finished, in" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()
-
-
-def test_session_announces_compilations(tmp_path, monkeypatch, capsys):
-    arguments = table1.parse_arguments([*TABLE, "--engine", "cpu", "--out", str(tmp_path)])
-    monkeypatch.setattr(compiled_cache, "FOLDER", tmp_path)
-    monkeypatch.setattr(compiled_cache, "NOT_KEPT", "the folder is open to other users")
-    said = []
-    for name in ("cpu_window.predict-724", "cpu_window.train_blocks-640"):  # the first of recognise
-        (tmp_path / f"{name}.py311.nbi").touch()
-        with jobs.session(arguments, 1, [(841, 10)]):
-            pass
-        err = capsys.readouterr().err
-        said.append(jobs.FIRST_COMPILED in err)
-        assert "each process compiles anew: the folder is open to other users\n" in err
-    assert said == [True, False]
 
 
 def test_worker_with_other_data_fails_the_job(tmp_path):

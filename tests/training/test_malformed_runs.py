@@ -50,12 +50,8 @@ def remove(name):
 EVERY = slice(None)
 RUNS = {
     "an epoch twice": edit("metrics/epoch", 1, 1),
-    "no learning rate": edit("metrics/eta", 0, 0),
-    "no loss": edit("metrics/train_loss", 0, -1e308),
-    "negative count": edit("metrics/test_errors", 0, -1),
     "more errors than test images": edit("metrics/test_errors", 0, 51),
     "more errors than validation images": edit("metrics/validation_errors", 1, 301),
-    "ages": edit("metrics/deform_seconds", 0, 1e300),
     "no time": edit("metrics/train_seconds", 0, 0),
     "an epoch less": put("metrics/evaluate_seconds", [1.0]),
     "fewer epochs than done": in_json("config", "epochs", value=1),
@@ -64,15 +60,13 @@ RUNS = {
     "outputs of another epoch": attribute("epoch", 2, "predictions"),
     "a member more": put("more", [1.0]),
     "a metric more": put("metrics/more", [1.0]),
-    "a metric less": remove("metrics/eta"),
     "an output more": put("predictions/more", [1.0]),
-    "no predictions": remove("predictions"),
     "another version": attribute("schema_version", 2),
     "provenance of no process": attribute("provenance", "[]"),
     "a session without a device": in_json("provenance", 0, "device", value="--"),
     "a session of no time": in_json("provenance", 0, "start", value="2026-01-01T00:00:00"),
     "no config": attribute("config", None),
-    **{f"config {text[:9]}": attribute("config", text) for text in ("", "[" * 100_000, "9" * 5000)},
+    "config of many lists": attribute("config", "[" * 100_000),
 }
 
 
@@ -87,21 +81,17 @@ WEIGHTS = {
     "one net": remove("chosen"),
     "a net more": lambda file: file.copy("latest", "more"),
     "an array more": put("more", [1.0]),
-    "a layer less": remove("latest/W2"),
     "a layer more": put("latest/W3", np.zeros((32, 32), "f4")),
     "padding below": edit("latest/W1", (-1, 3), 1e-9),
     "padding at the right": edit("latest/W2", (3, -1), 1),
-    "sizes of text": attribute("sizes", "841", "latest"),
     "one size": lambda file: [
         *(remove(f"latest/W{layer}")(file) for layer in (1, 2)),
         attribute("sizes", [841], "latest")(file),
     ],
     "sizes of the same shapes": attribute("sizes", [841, 34, 10], "latest"),
     "negative sizes": attribute("sizes", [841, -33, 10], "latest"),
-    "huge sizes": attribute("sizes", [841, 2**62, 10], "latest"),
     "epoch of text": attribute("epoch", "2"),
     "no config": attribute("config", None),
-    "a config of nothing": attribute("config", "{}"),
     "another config": in_json("config", "seed", value=3),
 }
 
@@ -116,19 +106,15 @@ def test_load_weights_malformed_is_refused(path, what):
 
 CONVOLUTIONAL = {
     "layers of two lines": attribute("layers", "3M\n5", "net"),
-    "layers without end": attribute("layers", "-".join(["3M1"] * 300), "net"),
     "layers of other shapes": attribute("layers", "4M6-4M2c2", "net"),
     "a filter of any size": attribute("layers", "IP(hat999999999)-3M6", "net"),
-    "two numbers of a source": attribute("source", [1, 29], "net"),
     "a large source": attribute("source", [1, 2**31, 2**31], "net"),
-    "a negative source": attribute("source", [1, -29, -29], "net"),
     "many classes": attribute("n_classes", 2**60, "net"),
     "fewer connections": lambda file: [
         edit(f"net/{name}", (rows, 0), 0)(file)
         for name, rows in (("C2", EVERY), ("W2", slice(1, None)))
     ],
     "weights without connections": edit("net/W2", EVERY, 1),
-    "no table": remove("net/C2"),
     "a table more": put("net/C4", np.ones((1, 3), bool)),
 }
 
@@ -140,8 +126,7 @@ def test_load_malformed_convolutional_net_is_refused(tmp_path, what):
     assert network.load(path, ConvNetwork)[0].keys() == {"net"}
     reseal(path, CONVOLUTIONAL[what])
     said = expect_sentence(lambda: network.load(path, ConvNetwork))
-    is_large = what.endswith("source") or what == "layers without end"
-    assert ("of an unreasonable size" in said) == is_large
+    assert ("of an unreasonable size" in said) == (what == "a large source")
 
 
 SETTINGS = [

@@ -97,24 +97,17 @@ def read_changed(path, found, tensors=(), metadata=None, **entries):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"epoch": 0}, r">= 1 - at `\$\.epoch`"),
         ({"epoch": 3}, "its epoch is 3, expected 1 to 2"),
         ({"test_errors": 10_001}, "10001 of 10000 images are wrong"),
         ({"validation_errors": 60_001}, "60001 of 60000 images are wrong"),
-        ({"version": 2}, "Invalid enum value 2"),
         ({"more": 1}, "unknown field"),
         ({"config": {}}, "missing required field"),
         ({"config": make_config(sizes=(841, 40, 10)).to_builtins()}, r"W1: expected float32 \("),
-        ({"sha256": "x"}, "64 hexadecimal digits"),
         ({"sha256": "0" * 64}, "expected SHA-256 0"),
         ({"metadata": {"epoch": "1"}}, "'deepbig net' is no JSON"),
-        ({"metadata": {net_files.ENTRY: "[" * 100_000}}, "'deepbig net' is no JSON"),
         ({"tensors": {"W1": None}}, "arrays of"),
-        ({"tensors": {"W3": np.zeros(3, np.float32)}}, "arrays of"),
-        ({"tensors": {"W1": np.zeros((864, 32), np.float64)}}, "W1: expected F16"),
         ({"tensors": {"W1": np.zeros((864, 32), np.uint8)}}, "W1: expected float32"),
         ({"tensors": {"W1": np.full((864, 32), 2, np.uint8)}}, "W1: expected F16"),
-        ({"tensors": {"W1": np.zeros((864, 0), np.float16)}}, r"W1: expected float32 \("),
         ({"tensors": {"W1": np.full((864, 32), np.nan, np.float16)}}, "finite"),
     ],
 )
@@ -126,9 +119,7 @@ def test_read_malformed_is_refused(changes, reason, tmp_path):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda c: c[:-1],
         lambda c: c + b"x",
-        lambda c: c[:5],
         lambda c: b"\xff" * 100,
         lambda c: c[:300] + bytes([c[300] ^ 1]) + c[301:],
         lambda c: c[:-5] + bytes([c[-5] ^ 1]) + c[-4:],

@@ -160,16 +160,6 @@ def test_bar_of_one_run_stays(clock, capsys, monkeypatch):
     assert text.endswith("epoch 2/2, validation 20.00 %, test 7.00 %\n")
 
 
-def test_bar_is_closed_when_an_error_comes_through(capsys, monkeypatch):
-    make_terminal(monkeypatch)
-    with pytest.raises(ZeroDivisionError), View([track("a", 2), track("b", 2)]):
-        raise ZeroDivisionError
-    assert not tqdm._instances
-    capsys.readouterr()
-    with View([], n_finished=3):
-        assert capsys.readouterr().err == ""
-
-
 def test_closed_terminal_ends_no_training(monkeypatch):
     make_terminal(monkeypatch)
     with View([track("a", 2)]) as view:

@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -29,9 +28,7 @@ from waiting import HANG_SECONDS, join
 from deepbig_runtime import errors, files
 from deepbig_runtime.errors import Interrupted, Problem
 from deepbig_runtime.faults import GpuFault
-from deform_gpu import TABLE1, deform
 from experiments.training import cli, runs, store
-from experiments.training.configs import deformer
 from mlp_gpu import network
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.network import Network
@@ -121,18 +118,16 @@ def test_resume_of_damaged_or_missing_file_is_refused(files_of, of):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     run_path = path.with_name("run.h5")
-    assert f"{path.name} is damaged: expected SHA-256" in refused(run_path)
+    assert f"{path.name} is damaged, or none of this project's" in refused(run_path)
     path.unlink()
     assert f"{path} is not; put it back" in refused(run_path)
 
 
-@pytest.mark.parametrize(("run_epoch", "weights_epoch"), [(2, 4), (4, 2)])
-def test_resume_of_halves_of_different_epochs_is_refused(files_of, run_epoch, weights_epoch):
+def test_resume_of_weights_later_than_the_run_is_refused(files_of):
     """Both are genuine: one half is from a copy, or from a backup."""
-    path = files_of(run_epoch)
-    store.weights_path(files_of(weights_epoch)).replace(store.weights_path(path))
-    refusal = f"is of epoch {weights_epoch} and {path} of epoch {run_epoch}: they do not belong"
-    assert refusal in refused(path)
+    path = files_of(2)
+    store.weights_path(files_of(4)).replace(store.weights_path(path))
+    assert f"is of epoch 4 and {path} of epoch 2: they do not belong" in refused(path)
 
 
 @pytest.mark.parametrize("epoch", [2, 3, 4, 5, CONFIG.epochs])
@@ -204,14 +199,6 @@ def test_estimate_epoch_seconds_is_the_sum_over_images(monkeypatch):
     expected -= 30_000 * 0.00025
     assert runs.estimate_epoch_seconds(engine, config, DATASET) == pytest.approx(expected)
     assert etas == {config.eta * config.decay**2}  # of the third of six epochs
-
-
-def test_deformer_depends_on_epoch_and_seed():
-    images, labels = DATASET.train_images, DATASET.train_labels
-    deformed = deformer(changed(CONFIG, seed=6), DATASET)
-    for epoch in (1, 2):
-        assert (deformed(epoch) == deform(images, labels, TABLE1, seed=6, epoch=epoch)).all()
-    assert deformer(changed(CONFIG, deformation=None), DATASET)(1) is images
 
 
 @pytest.mark.parametrize("has_weights", [True, False])
@@ -387,40 +374,11 @@ def test_an_end_saves_the_epochs_that_no_save_has(error, seldom_saved, uninterru
     assert bits(path) == bits(uninterrupted)
 
 
-def test_resume_several_short_epochs_behind(seldom_saved, uninterrupted, files_of):
+def test_resume_several_epochs_behind_ends_with_the_same_bits(uninterrupted, files_of):
     path = files_of(4)
     store.weights_path(files_of(1)).replace(store.weights_path(path))
     train(path)
     assert bits(path) == bits(uninterrupted)
-
-
-TAKE_LOCK = """
-import pathlib, sys
-from experiments.training import cli, runs
-cli.run(lambda: runs.lock(pathlib.Path(sys.argv[1])).__enter__())
-"""
-
-
-@linux
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [("run.h5", "no file can be locked in"), ("sub/run.h5", "cannot make the folder")],
-)
-def test_lock_in_a_read_only_folder_is_one_sentence(tmp_path, name, complaint):
-    tmp_path.chmod(0o555)
-    command = [sys.executable, "-c", TAKE_LOCK, str(tmp_path / name)]
-    if os.geteuid() == 0:  # root may write anywhere, unless it gives that up
-        command = ["setpriv", "--bounding-set", "-dac_override", *command]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("root without setpriv cannot try a read-only folder")
-    finally:
-        tmp_path.chmod(0o755)
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"error: {complaint} {tmp_path}")
-    assert "Permission denied" in line
 
 
 def test_lock_waits_for_a_run_that_is_released_soon(tmp_path):

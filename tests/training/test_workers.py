@@ -207,14 +207,6 @@ def test_processes_divide_the_cores(cores, n_workers, expected, started, monkeyp
     assert os.environ == before
 
 
-def test_processes_take_the_gpus_in_turn(started):
-    with closing(LocalProcesses(5, n_gpus=2)) as pool:
-        del pool._processes[3]  # the worker died
-        for _ in range(5):
-            pool.submit(double, 0)
-    assert [gpu_number for gpu_number, _ in started] == [0, 1, 0, 1, 0, 1]
-
-
 @linux
 def test_idle_worker_that_is_killed_is_replaced():
     with closing(LocalProcesses(1)) as pool:

@@ -17,7 +17,6 @@ import sys
 
 _fault = json.loads(os.environ.get("DEEPBIG_FAULT", "null"))
 _done = 0
-_CODES = {"full disk": errno.ENOSPC, "broken disk": errno.EIO}
 _REMOVING = "os.remove", "os.rmdir"  # a full disk can do these
 _EVENTS = "open", "os.rename", "os.mkdir", "os.truncate", *_REMOVING  # of sys.addaudithook
 _open, _fsync = builtins.open, os.fsync
@@ -37,14 +36,12 @@ def _operation(event, path):
         return
     os.close(os.open(_fault["met"], os.O_CREAT | os.O_WRONLY))
     kind = _fault["fault"]
-    if kind in _CODES and not (event in _REMOVING and kind == "full disk"):
-        raise OSError(_CODES[kind], os.strerror(_CODES[kind]), path)
+    if kind == "full disk" and event not in _REMOVING:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
     if _done > _fault["at"]:
         return
     if kind == "folder removed":
         shutil.rmtree(_fault["folder"], ignore_errors=True)
-    elif kind == "folder renamed":
-        os.rename(_fault["folder"], _fault["folder"] + "-away")
     elif kind == "no handles":
         limit = len(os.listdir("/proc/self/fd")) + _fault["value"]
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
