@@ -17,7 +17,6 @@ from deepbig import pretrained
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from deform_gpu.parameters import SIDE
-from experiments.drawing.page import DRAW
 from experiments.results import trained
 from experiments.training import cli, configs, net_files, store
 from experiments.training.configs import Config
@@ -26,6 +25,7 @@ from mlp_gpu import activation
 from mlp_gpu.network import Network, count_weights
 
 TEMPLATES = Path(__file__).parent / "drawing"
+DRAW = "draw.html"  # in the folder of the runs
 MAX_BYTES = 8_000_000  # of the page
 OTHER_BYTES = 100_000  # of the page without the weights
 N_EXAMPLES = 24

@@ -9,7 +9,7 @@ from deepbig_runtime.errors import Problem
 from experiments.datasets import data
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, is_mnist
 from experiments.drawing import error_plots, run_plots
-from experiments.drawing.page import Html, Page
+from experiments.drawing.page import Page
 from experiments.results import cnn_tables, committee_report, comparisons, tables, voting
 from experiments.results.committee_report import Committee, unfinished
 from experiments.results.committees import find_committees
@@ -226,8 +226,8 @@ class Report:
             text = "The paper's claims, and whether the committees above show them."
             self.page.table(text, claims)
 
-    def build(self, links: Sequence[Html] = ()) -> str:
-        """The whole page. links: paragraphs that lead to other pages."""
+    def build(self) -> str:
+        """The whole page."""
         page, counts = self.page, []
         self.add_own()
         for name in self.names:
@@ -242,7 +242,7 @@ class Report:
         page.heading(2, "About this page")
         page.say(INTRODUCTION)
         page.say(f"Found: {', '.join(counts)}. {written}")
-        return page.render(TITLE, links, self.faults)
+        return page.render(TITLE, self.faults)
 
 
 def _own_row(

@@ -1,5 +1,4 @@
 """The page of `python -m experiments.draw`, and what it computes, in a browser and in Python."""
-# ruff: noqa: F401, F811 - fixtures are imported
 
 import base64
 import json
@@ -8,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from browser import browser, check_page
+from browser import check_page
 from factories import changed
 from PIL import Image
 

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from browser import browser, check_page  # noqa: F401, a fixture
+from browser import check_page
 from factories import changed, make_run
 from mnist_files import REAL, needs_mnist
 from waiting import HANG_SECONDS, wait_until
@@ -114,7 +114,7 @@ def test_committed_texts_are_those_of_a_new_execution(name, written):
 @needs_mnist
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_figure_is_on_the_page_and_nothing_overflows(name, width, written, browser, tmp_path):  # noqa: F811
+def test_every_figure_is_on_the_page_and_nothing_overflows(name, width, written, browser, tmp_path):
     facts = check_page(
         browser, written / f"{name}.html", width, screenshot=tmp_path / f"{name}.png"
     )

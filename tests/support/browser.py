@@ -1,7 +1,4 @@
-"""HTML files as a headless Chromium shows and prints them, without a network.
-
-A test file imports the fixture `browser` and gives it to `check_page` and `print_page`.
-"""
+"""HTML files as a headless Chromium shows and prints them, without a network."""
 
 import re
 import shutil
@@ -109,16 +106,13 @@ class Chromium:
         return self._ask(show)
 
 
-@pytest.fixture(scope="session")
-def browser():
+def start() -> Chromium:
     """A headless Chromium; where there is none the test is skipped, and says so."""
     executable = next(filter(None, map(shutil.which, EXECUTABLES)), None)
     if executable is None:
         pytest.skip(f"no browser: none of {', '.join(EXECUTABLES)} is installed")
     pytest.importorskip("playwright.sync_api", reason="no browser: playwright is not installed")
-    chromium = Chromium(executable)
-    yield chromium
-    chromium.close()
+    return Chromium(executable)
 
 
 def check_page(
