@@ -22,9 +22,8 @@ from experiments.drawing import report_sections
 from experiments.drawing.page import Page
 from experiments.drawing.page import html as to_html
 from experiments.drawing.report_sections import OWN_TITLE, Report
-from experiments.results import committees, tables, voting
+from experiments.results import committees, voting
 from experiments.results.committees import EXPERIMENTS
-from experiments.results.records import read_results
 from experiments.training import provenance, store
 from experiments.training.provenance import REPOSITORY
 from mlp_gpu.network import NETS
@@ -170,26 +169,6 @@ def test_on_top_each_run_stands_beside_the_record_of_its_net_and_the_paper(resul
         assert "no record of such a net; the papers have no figure" in parts[OWN_TITLE, title]
 
 
-def test_records_have_the_tables_of_the_papers(text):
-    parts, results = sections(text), read_results()
-    assert ("Records: CIFAR-10, a JPEG copy", "The convolutional nets of 2011") in parts
-    convolutional = {path: run for path, run in results.runs.items() if run.config.is_convolutional}
-    perceptrons = {path: run for path, run in results.runs.items() if tables.is_table1(run)}
-    for title, records in (
-        ("Table 1, the paper beside ours", perceptrons),
-        ("The convolutional nets of 2011", convolutional),
-    ):
-        part = parts["Records: MNIST", title]
-        (rows,) = tables_in(part)
-        expected = [
-            path.relative_to(REPOSITORY).as_posix()
-            for path, run in records.items()
-            if run.config.data.name == "MNIST"
-        ]
-        found = [line.partition(":")[0] for line in sources_in(part)]
-        assert (sorted(found), len(rows)) == (sorted(expected), len(expected))
-
-
 def test_a_run_that_is_not_at_its_end_says_why(text):
     ((*_, own),) = [tables_in(sections(text)[OWN_TITLE, "MNIST"])[0]]
     assert own["run"] == "table1/net2-seed1, 2 of 5 epochs, still training, or killed"
@@ -203,35 +182,11 @@ def test_a_committee_is_formed_of_the_runs(text, folder):
     runs = [store.read_run(path) for path in store.run_files(folder / "committee")]
     mean = voting.average([run.outputs for run in runs])
     assert row["wrong"] == f"{voting.find_wrong(mean, runs[0].labels).sum()} of 360"
+    assert "must not be compared" in sections(text)[OWN_TITLE, DIGITS]
     own, record = sources_in(sections(text)[OWN_TITLE, DIGITS])
     expected = "runs in committee: experiment6-load_digits, seeds 0, 1, 2, 3, 4, 5, 6: Some <GPU>"
     assert own.startswith(expected)
     assert re.match("records of runs in .*: experiment6-load_digits, seeds 0", record)
-
-
-def test_digits_stand_apart_and_say_that_they_are_no_mnist(text):
-    apart = sections(text)
-    digits = {key: part for key, part in apart.items() if "load_digits" in "".join(key)}
-    for warned in (digits[OWN_TITLE, DIGITS], digits[f"Records: {DIGITS}"]):
-        assert 'class="warning"' in warned
-        assert "must not be compared" in warned
-    for part in digits.values():
-        for table in tables_in(part):
-            assert not [name for name in table[0] if name.startswith("paper")]
-    for key in apart.keys() - digits.keys():
-        for row in (row for table in tables_in(apart[key]) for row in table):
-            assert "load_digits" not in "".join(row.values())
-        assert "load_digits" not in "".join(sources_in(apart[key]))
-
-
-def test_it_counts_what_there_is(text):
-    head = plain(sections(text)["About this page"])
-    found = read_results()
-    names = [run.config.data.name for run in found.runs.values()]
-    names += [rows[-1].data for rows in found.committees.values()]
-    counts = [f"{names.count(name)} records on {name}" for name in ("MNIST", "load_digits")]
-    assert f"Found: 3 runs and {counts[0]}, 7 runs and {counts[1]}" in head
-    assert "Written 2026-02-03T04:05:06+00:00; commit fedcba987654." in head
 
 
 # Pictures
@@ -300,8 +255,6 @@ def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys)
     found = Report(runs)
     assert list(found.records) == ["results/some/whole.json"]
     assert len(found.faults) == said.count("left out: ") == 3
-    (table,) = tables_in(path.read_text())
-    assert [row["net"] for row in table] == ["4"]
 
 
 def test_an_unfinished_committee_is_marked(results, tmp_path):
@@ -359,38 +312,6 @@ def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width, schem
     assert bright > 0.8 if scheme == "light" else bright < 0.1  # figures, too, are dark
 
 
-# The sections that are open; with all unfolded, of the first table and of Table 1 the columns that
-# they show without being scrolled sideways; how far its head then lies below the top of the last
-# one's box, which is scrolled down; the colour of the page.
-LOOK = r"""async () => {
-  const all = (where, selector) => [...where.querySelectorAll(selector)];
-  const open = () => all(document, "details[open]").map((e) => e.innerText.split("\n")[0]);
-  const before = open(), edge = (e, side) => e.getBoundingClientRect()[side];
-  all(document, "details").forEach((e) => { e.open = true; });
-  const section = all(document, "h3").find((e) => e.textContent.startsWith("Table 1, the paper"));
-  const last = section.closest("details").querySelector(".scroll");
-  const boxes = [document.querySelector(".scroll"), last];
-  const columns = boxes.map((box) => all(box, "th")
-    .filter((e) => edge(e, "right") <= edge(box, "right") + 1).map((e) => e.textContent));
-  last.scrollTop = 400;
-  const below = edge(last.querySelector("th"), "top") - edge(last, "top");
-  return [before, columns, last.scrollTop, below,
-    getComputedStyle(document.body).backgroundColor];
-}"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_errors_and_heads_are_in_view_on_a_phone(browser, written, scheme):
-    before, columns, scrolled, below, colour = browser.visit(
-        written, 360, "screen", lambda shown, _: shown.evaluate(LOOK), scheme
-    )
-    assert before[0] == OWN_TITLE
-    assert columns[0][:3] == ["run", "error %", "the paper %"]
-    assert columns[-1][:3] == ["net", "TEfBV %", "paper TEfBV %"]
-    assert (scrolled, below) == (400, pytest.approx(0, abs=1))
-    assert colour == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 22, 22)")
-
-
 def test_the_page_is_whole_with_nothing_there(browser, results, tmp_path):
     path = tmp_path / "report.html"
     report.main(["--runs", str(tmp_path), "--out", str(path)])
@@ -401,5 +322,5 @@ def test_the_page_fits_on_paper(browser, written, tmp_path):
     facts = check_page(browser, written, A4_WIDTH, media="print")
     assert "Some <GPU>" in facts["text"]  # sources are unfolded
     sheets = print_page(browser, written, tmp_path / "page.pdf")
-    assert 6 <= sheets <= 50  # of the records in results/, which grow: 41 now
+    assert 2 <= sheets <= 6
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF-")
