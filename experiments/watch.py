@@ -11,7 +11,6 @@ On a terminal the table is drawn again and again, until Ctrl-C. Files are only r
 is disturbed.
 """
 
-import contextlib
 import os
 import shutil
 import signal
@@ -61,8 +60,7 @@ def scan(paths: list[Path], before: Mapping[Path, Snapshot]) -> dict[Path, Snaps
     """
     found: dict[Path, None] = dict.fromkeys(before)
     for path in paths:
-        with contextlib.suppress(OSError):  # a folder was deleted just now
-            found |= dict.fromkeys(store.run_files(path) if path.is_dir() else [path])
+        found |= dict.fromkeys(store.run_files(path) if path.is_dir() else [path])
     return {path: _read(path, before.get(path)) for path in found}
 
 

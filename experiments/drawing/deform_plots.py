@@ -120,8 +120,7 @@ def _plot_grid(axes: Axes, source: np.ndarray) -> None:
     lines = np.arange(side // 2 % SPACING - side * SPACING, 2 * side, SPACING)
     for positions in source:
         inside = lines[(positions.min() < lines) & (lines < positions.max())]
-        if len(inside):  # else matplotlib warns
-            axes.contour(positions, levels=inside, colors=BLUE, linewidths=0.7, linestyles="solid")
+        axes.contour(positions, levels=inside, colors=BLUE, linewidths=0.7, linestyles="solid")
     _frame_as_image(axes, side)
 
 

@@ -11,8 +11,6 @@ from browser import check_page
 from factories import changed
 from PIL import Image
 
-from cnn_gpu.layers import Maps
-from cnn_gpu.network import ConvNetwork
 from deepbig_runtime.errors import Problem
 from deform_gpu import field, warp
 from experiments import draw, table1
@@ -64,7 +62,7 @@ def visit(browser, path, work, width=1000):
         assert not problems
         return found
 
-    return browser.visit(path, width, "screen", look)
+    return browser.visit(path, width, look)
 
 
 def ask(browser, path, script, argument=None):
@@ -324,9 +322,11 @@ def test_what_the_page_has_no_room_for_is_refused(member):
     assert not draw.fits(large.config)
     with pytest.raises(Problem, match=r"1500-1000-500-10 has 8\.8 MB, at most 8 are sensible"):
         draw.usable(large)
-    for network in (Network.blank((100, 10)), ConvNetwork.initial("2M5s1", Maps(1, 29, 29), 10, 0)):
+    own = {"name": "mine", "classes": tuple("0123456789")}
+    small = {"data": own, "sizes": (100, 10), "deformation": None, "deformed_on": None}
+    for other in (small, {"layers": "2M5s1"}):
         with pytest.raises(Problem, match="perceptrons of 29x29 inputs alone"):
-            draw.usable(NetFile(member.config, 1, network))
+            draw.usable(replace(member, config=changed(member.config, **other)))
     heavy = Network.blank((841, 50, 10))
     heavy.weights[0][3, 4] = 1e6
     with pytest.raises(Problem, match="no room for the net's weights: a weight is beyond float16"):

@@ -10,7 +10,7 @@ from itertools import pairwise
 import factories
 import numpy as np
 import pytest
-from browser import A4_WIDTH, check_page, print_page
+from browser import check_page
 from factories import changed
 from matplotlib.figure import Figure
 from msgspec.structs import replace
@@ -294,7 +294,7 @@ def test_all_text_is_escaped():
     assert 'alt="&lt;9&gt;&quot;"' in text
 
 
-# In a browser and on paper
+# In a browser
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (768, "dark"), (1280, "light")])
@@ -316,11 +316,3 @@ def test_the_page_is_whole_with_nothing_there(browser, results, tmp_path):
     path = tmp_path / "report.html"
     report.main(["--runs", str(tmp_path), "--out", str(path)])
     assert check_page(browser, path, 360)["figures"] == 0
-
-
-def test_the_page_fits_on_paper(browser, written, tmp_path):
-    facts = check_page(browser, written, A4_WIDTH, media="print")
-    assert "Some <GPU>" in facts["text"]  # sources are unfolded
-    sheets = print_page(browser, written, tmp_path / "page.pdf")
-    assert 2 <= sheets <= 6
-    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF-")

@@ -4,15 +4,43 @@ import os
 import re
 import signal
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
+import factories
 import pytest
-from watched_runs import NOW, WRITTEN, make_run, write
 
 from deepbig_runtime.errors import Interrupted, Problem
 from experiments import watch
 from experiments.training import store
 from experiments.watch import Snapshot
+
+NOW = datetime(2026, 3, 4, 12, tzinfo=UTC).timestamp()
+WRITTEN = NOW - 7  # when the last epoch was saved
+
+
+def utc(seconds):
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def make_run(epochs=4, of=10, seconds=20.0, started=None, why="running", n_validation=None):
+    """A run that was never trained. seconds: an epoch; started: of its last process, since 1970."""
+    of_data = {"n_train": 6000, "n_validation": n_validation, "n_test": 200}
+    metrics = {
+        "validation_errors": [90, 30, 60, 45][:epochs] + [50] * (epochs - 4),
+        "test_errors": [13, 7, 5, 9][:epochs] + [8] * (epochs - 4),
+        "deform_seconds": [0.25 * seconds] * epochs,
+        "train_seconds": [0.5 * seconds] * epochs,
+        "evaluate_seconds": [0.25 * seconds] * epochs,
+    }
+    started = WRITTEN - seconds * epochs - 1 if started is None else started
+    session = {"start": utc(started), "end": None if why == "running" else utc(NOW), "why": why}
+    return factories.make_run(epochs, metrics, session, data=of_data, epochs=of)
+
+
+def write(path, run):
+    path.parent.mkdir(exist_ok=True)
+    store.write_run(path, run)
 
 
 def cells(run, now=NOW):
@@ -156,17 +184,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     write(bad, make_run())
     found = watch.scan([tmp_path], found)
     assert [row[1] for row in watch.describe_all(found, NOW)] == ["4/10", "4/10", "-"]
-
-
-def test_a_folder_that_goes_while_it_is_searched_stops_nothing(tmp_path, monkeypatch):
-    write(tmp_path / "a.h5", make_run())
-    first = watch.scan([tmp_path], {})
-
-    def gone(folder):
-        raise FileNotFoundError(folder)
-
-    monkeypatch.setattr(store, "run_files", gone)
-    assert watch.scan([tmp_path], first) == first
 
 
 def test_without_a_terminal_it_prints_once_and_cuts_nothing(tmp_path, capsys, monkeypatch):

@@ -94,16 +94,6 @@ def test_field_shows_where_pixels_are_read(digit):
         assert (shown(result) == deform_one(digit, AFFINE, SEED, epoch)).all()
 
 
-def test_field_of_no_deformation_and_of_far_too_much(digit, recwarn):
-    none = Deformation(sigma=1, alpha=0, beta=(0,) * 10, gamma_x=0, gamma_y=0)
-    for axes in deform_plots.plot_field(digit, none, SEED).axes[3::3]:
-        assert (shown(axes) == digit.image).all()
-    for alpha, sigma in ((1000, 1e-300), (1000, 1000)):
-        much = Deformation(sigma, alpha, (89.9,) * 10, 99.9, 99.9, shear_probability=1)
-        deform_plots.plot_field(digit, much, SEED).draw_without_rendering()
-    assert not recwarn.list
-
-
 # Strips
 
 
