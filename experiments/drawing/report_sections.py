@@ -44,7 +44,6 @@ NOT_THE_PAPERS = (
 RECORD_COLUMN, PAPER_COLUMN = "our record %", "the paper %"
 OWN_TITLE = "Your runs, beside our records and the paper"
 FIRST = "MNIST", "load_digits"  # data sets
-SMALL_P = 1e-9  # smaller ones are not printed
 
 
 def state(run: Run) -> str:
@@ -192,10 +191,7 @@ def _own_row(
     """A run or committee, its error, and the figures that are shown next to it."""
     row = {"run": name, "error %": error, RECORD_COLUMN: record.text, PAPER_COLUMN: paper.text}
     names = "95 % interval", "wrong", "epochs x images", "time", tables.TIME_SUM
-    row |= {name: cells.get(name, "-") for name in names}
-    for column, p in ("p, record", record.p), ("p, paper", paper.p):
-        row[column] = "-" if p is None else f"{p:.2g}" if p > SMALL_P else f"< {SMALL_P:g}"
-    return row
+    return row | {name: cells.get(name, "-") for name in names}
 
 
 def _shown(path: Path, folder: Path) -> str:

@@ -257,15 +257,6 @@ def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys)
     assert len(found.faults) == said.count("left out: ") == 3
 
 
-def test_an_unfinished_committee_is_marked(results, tmp_path):
-    write_committee(tmp_path)
-    path = next(path for path in store.run_files(tmp_path) if "WN14" in path.name)
-    run = make_run("load_digits", (841, 800, 10), epochs=9, done=3, seed=2, width=14)
-    store.write_run(path, run)
-    ((row,),) = tables_in(sections(Report(tmp_path).build())[OWN_TITLE, DIGITS])
-    assert row["run"].endswith(f"runs in {tmp_path.name}, not trained to the end")
-
-
 # The page itself
 
 
@@ -310,9 +301,3 @@ def test_the_page_is_whole_in_a_browser(browser, written, tmp_path, width, schem
         assert shown.size[0] == width
         bright = np.mean(np.asarray(shown.convert("L")) > 200)
     assert bright > 0.8 if scheme == "light" else bright < 0.1  # figures, too, are dark
-
-
-def test_the_page_is_whole_with_nothing_there(browser, results, tmp_path):
-    path = tmp_path / "report.html"
-    report.main(["--runs", str(tmp_path), "--out", str(path)])
-    assert check_page(browser, path, 360)["figures"] == 0

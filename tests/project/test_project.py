@@ -91,10 +91,7 @@ def test_citation_and_licence_are_those_of_pyproject():
     assert citation["version"] == deepbig.__version__
     assert citation["license"] == PROJECT["license"] == "BSD-3-Clause"
     (path,) = PROJECT["license-files"]
-    text = (REPOSITORY / path).read_text()
-    assert "the deepbig developers" in text
-    assert text.count("Redistribution") == 3  # its three clauses begin after the first
-    assert {entry["year"] for entry in citation["references"]} == {2010, 2011, 2012}
+    assert "the deepbig developers" in (REPOSITORY / path).read_text()
 
 
 def test_help_lists_every_target_in_its_group():
