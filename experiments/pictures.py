@@ -6,8 +6,7 @@ results/: the newest benchmark, the ladder, studies and errors against hours. Fi
 programs: how each kernel maps its threads to data (threads_KERNEL), which images of a block correct
 which (block_of_images), and which neurons read a neuron (pulling). Only by name, since they need
 MNIST: figures of a digit deformed as in Table 1 (2012, Figures 1 and 3): displacement fields
-(field), each parameter alone (strips), 100 copies (hundred), and widths of 10 to 20 pixels
-(widths).
+(field), each parameter alone (strips), and widths of 10 to 20 pixels (widths).
 """
 
 from collections.abc import Callable, Mapping
@@ -48,7 +47,6 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> Drawings:
         "confusion": partial(error_plots.plot_confusion, *of_best, title, config),
         "hardest": partial(error_plots.plot_hardest, runs, images),
         "learning_curves": partial(run_plots.plot_learning_curves, runs),
-        "learning_curves_hours": partial(run_plots.plot_learning_curves, runs, against="hours"),
     }
     for one in find_committees(runs):
         of_committee = one.outputs, one.labels, images, one.title, config
@@ -123,7 +121,7 @@ def deformation_pictures(data_dir: Path | None) -> Drawings:
     def draw(name: str) -> Figure:
         return getattr(deform_plots, f"plot_{name}")(digit(), TABLE1, 0)
 
-    return {name: partial(draw, name) for name in ("field", "strips", "hundred", "widths")}
+    return {name: partial(draw, name) for name in ("field", "strips", "widths")}
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -15,7 +15,7 @@ from deform_gpu.parameters import WIDTHS
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform
 from deform_gpu.width import is_narrow, normalize_width
 from experiments.datasets.data import Dataset
-from experiments.drawing.figures import BLUE, GREY, VERMILION, frame
+from experiments.drawing.figures import BLUE, VERMILION, frame
 
 N_FIELDS = 4  # displacement fields that are drawn, one per epoch
 SPACING = 2  # pixels from one arrow, or one line of a grid, to the next
@@ -196,22 +196,6 @@ def plot_strips(digit: Digit, deformation: Deformation, seed: int) -> Figure:
                 colour = BLUE if usual else VERMILION
                 axes.spines[:].set(color=colour, linewidth=2)
                 axes.xaxis.label.set(color=colour, weight="bold")
-    return figure
-
-
-def plot_hundred(digit: Digit, deformation: Deformation, seed: int) -> Figure:
-    """The digit deformed 100 times: a batch of copies of it, as the papers' grid of 10x10."""
-    side = len(digit.image)
-    copies, labels = np.repeat(digit.image[None], 100, 0), np.full(100, digit.label)
-    batch = deform(copies, labels, deformation, seed, 0).reshape(10, 10, side, side)
-    figure = frame(7.6)
-    text = "A batch of 100 copies of the digit, as the papers' grid of 10x10 images; epoch 0."
-    _write_caption(figure, digit, deformation, seed, text)
-    axes = figure.add_subplot()
-    _plot_image(axes, batch.swapaxes(1, 2).reshape(10 * side, 10 * side))
-    for edge in range(side, 10 * side, side):
-        axes.axhline(edge - 0.5, color=GREY, linewidth=0.5)
-        axes.axvline(edge - 0.5, color=GREY, linewidth=0.5)
     return figure
 
 

@@ -44,8 +44,6 @@ RUN_STYLES = (
     (GREY, "-", "<"),
 )
 N_HIGHLIGHTED = 3
-TIME_UNITS = ("h", 3600), ("min", 60), ("s", 1)
-
 CNN = cnn_tables.PAPER[3]
 STILL, TRANSLATED = cnn_tables.JPEG_NETS  # trained on CIFAR-10 as JPEG
 HOURS_COLOURS = {  # of the nets that are drawn against hours
@@ -58,18 +56,13 @@ HOURS_COLOURS = {  # of the nets that are drawn against hours
 HOURS_COMMITTEES = {"experiment6": "widths", "experiment3": "seeds"}
 
 
-def plot_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Figure:
-    """Training loss, validation and test error, one above the other, with TEfBV marked.
-
-    against: "epochs" or "hours", number of epochs times the median time of one; short times are
-    drawn in minutes or seconds. Raises ValueError if it is something else.
-    """
-    times, label = _times(runs, against)
+def plot_learning_curves(runs: Mapping[str, Run]) -> Figure:
+    """Training loss, validation and test error, one above the other, with TEfBV marked."""
     figure = frame(7)
     panels = loss, validation, test = figure.subplots(3, 1, sharex=True)
     has_zero = False
     for name, style in _line_styles(runs, _best_first(runs)).items():
-        run, x = runs[name], times[name]
+        run, x = runs[name], np.array(runs[name].metrics.epoch)
         loss.plot(x, run.metrics.train_loss, **style)
         errors = run.metrics.validation_errors, run.metrics.test_errors
         has_zero |= min(map(min, errors)) == 0
@@ -82,9 +75,8 @@ def plot_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Fi
     test.lines[-1].set_label("TEfBV: where validation error is lowest")
     loss.set_ylabel("training loss, nats")
     validation.set_ylabel("validation error, %")
-    test.set(xlabel=label, ylabel="test error, %")
-    if against == "epochs":
-        tick_integers(test.xaxis)
+    test.set(xlabel="epoch", ylabel="test error, %")
+    tick_integers(test.xaxis)
     for axes in panels:
         make_logarithmic(axes)
     heading = f"Learning curves of {plural(len(runs), 'run')}"
@@ -200,21 +192,6 @@ def plot_error_against_hours(
     devices = "; ".join([main, *(f"{', '.join(used[device])} on {device}" for device in others)])
     heading = f"Lines: ours, on {devices}.\n"
     return finish(figure, heading + "Bars: 95 % intervals. Stars: the papers', 2010 on a GTX 280.")
-
-
-def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray], str]:
-    """Where on the x axis the epochs of each run are, and what that axis shows."""
-    if against == "epochs":
-        return {name: np.array(run.metrics.epoch) for name, run in runs.items()}, "epoch"
-    if against != "hours":
-        raise ValueError(f"expected 'epochs' or 'hours' to draw against, got {against!r}")
-    longest = max(run.seconds_by_median for run in runs.values())
-    unit, seconds = next((u, s) for u, s in TIME_UNITS if longest >= 2 * s or s == 1)
-    times = {
-        name: run.seconds_by_median / run.epochs / seconds * np.array(run.metrics.epoch)
-        for name, run in runs.items()
-    }
-    return times, f"number of epochs x median time of one, {unit}"
 
 
 def _best_first(runs: Mapping[str, Run]) -> list[str]:

@@ -17,7 +17,7 @@ from experiments.training import store
 from experiments.training.configs import make_config
 from mlp_gpu.training import Schedule
 
-OF_RUNS = "misclassified", "confusion", "hardest", "learning_curves", "learning_curves_hours"
+OF_RUNS = "misclassified", "confusion", "hardest", "learning_curves"
 OF_RECORDS = "times", "roofline", "ladder", "study", "error_against_hours"
 
 

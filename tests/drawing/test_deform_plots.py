@@ -17,7 +17,7 @@ from experiments.drawing import deform_plots
 from experiments.drawing.deform_plots import SPACING, STRIPS, deform_one, strip, value_of
 from experiments.drawing.figures import BLUE, VERMILION
 
-PICTURES = "field", "strips", "hundred", "widths"
+PICTURES = "field", "strips", "widths"
 SEED = 11
 CENTRE = 14
 # A rotation of up to 30 degrees, and sizes that differ from axis to axis; nothing elastic.
@@ -151,16 +151,7 @@ def test_strips_are_labelled_and_marked(digit):
             assert colour == colours.get(value, "#000000")
 
 
-# One batch, and widths
-
-
-def test_hundred_are_one_batch(digit):
-    mosaic = shown(deform_plots.plot_hundred(digit, TABLE1, SEED).axes[0])
-    assert mosaic.shape == (290, 290)
-    cells = mosaic.reshape(10, 29, 10, 29).swapaxes(1, 2).reshape(100, 29, 29)
-    assert len(np.unique(cells, axis=0)) == 100
-    batch = deform(np.stack([digit.image] * 100), np.full(100, 4), TABLE1, SEED, 0)
-    assert (cells == batch).all()
+# Widths
 
 
 @pytest.mark.parametrize(("label", "narrow"), [(1, True), (4, False), (8, False)])

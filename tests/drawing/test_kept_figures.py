@@ -179,7 +179,6 @@ TIMES = [
 ]
 OF_RUNS = {
     "learning curves": (run_plots.plot_learning_curves, make_varied_runs),
-    "hours": (partial(run_plots.plot_learning_curves, against="hours"), make_varied_runs),
     "hardest": (partial(error_plots.plot_hardest, images=IMAGES), make_varied_runs),
 }
 SMALL = engine("engine cpu", "841-800-10", 40.0, 50, bytes=1000)
