@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, Deformation, deform
 from deform_gpu.batches import make_displacement, make_matrices
 from deform_gpu.parameters import WIDTHS
@@ -44,15 +43,10 @@ class Digit:
 
 
 def find_digit(dataset: Dataset, label: int, index: int) -> Digit:
-    """Number `index`, from 0, of a class among the training images. Raises Problem if too high."""
-    places = np.flatnonzero(dataset.train_labels == label)
-    if index >= len(places):
-        raise Problem(
-            f"index is {index}; expected 0 to {len(places) - 1}, because {dataset.name} has "
-            f"{len(places):,} training images of a {label}"
-        )
-    name = f"{dataset.name}, training image {places[index]}, a {label}"
-    return Digit(dataset.train_images[places[index]], label, name)
+    """Number `index`, from 0, of a class among the training images."""
+    place = np.flatnonzero(dataset.train_labels == label)[index]
+    name = f"{dataset.name}, training image {place}, a {label}"
+    return Digit(dataset.train_images[place], label, name)
 
 
 def deform_one(digit: Digit, deformation: Deformation, seed: int, epoch: int) -> np.ndarray:

@@ -105,11 +105,9 @@ def test_verbose_shows_progress(capsys):
         ({}, X, Y[:59], "59 labels for 60 images"),
         ({"epochs": 0}, X, Y, "epochs 0, .* expected an epoch or more"),
         ({"eta": float("nan")}, X, Y, "eta nan"),
-        ({"hidden": (0,)}, X, Y, "positive sizes"),
         ({"engine": "gpu"}, X, Y, "engine is 'gpu'; expected one of auto, cpu, cuda"),
         ({"seed": 1.5}, X, Y, "seed is 1.5; expected an integer"),
         ({"deformation": TRANSLATION}, X[:, :8], Y, "72 features are no square image"),
-        ({"deformation": TABLE1}, X, Y + 8, "labels run from 8 to 10"),
     ],
 )
 def test_bad_input_of_the_perceptron_is_a_sentence(parameters, images, labels, expected):
