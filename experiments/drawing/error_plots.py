@@ -95,7 +95,7 @@ def plot_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Fi
     most frequent wrong guess, and how many of the runs get it wrong. Images that all get right are
     left out. Raises ValueError if the runs' labels differ.
     """
-    labels, config = _common_labels(runs), _config(runs)
+    labels, config = _common_labels(runs), next(iter(runs.values())).config
     names = short_names(config)
     guesses = np.array([run.outputs.argmax(axis=1) for run in runs.values()])
     n_wrong = np.count_nonzero(guesses != labels, axis=0)
@@ -232,10 +232,6 @@ def plot_shared(rows: Sequence[CommitteeRow], title: str) -> Figure:
     bar = figure.colorbar(picture, location="bottom", shrink=0.5, aspect=30, format="{x:.0%}")
     bar.set_label("share of the row's own errors")
     return finish(figure, f"{title}:\nerrors in common, own errors on the diagonal")
-
-
-def _config(runs: Mapping[str, Run]) -> Config:
-    return next(iter(runs.values())).config
 
 
 def short_names(config: Config) -> list[str]:

@@ -61,7 +61,7 @@ def plot_learning_curves(runs: Mapping[str, Run]) -> Figure:
     figure = frame(7)
     panels = loss, validation, test = figure.subplots(3, 1, sharex=True)
     has_zero = False
-    for name, style in _line_styles(runs, _best_first(runs)).items():
+    for name, style in _line_styles(runs).items():
         run, x = runs[name], np.array(runs[name].metrics.epoch)
         loss.plot(x, run.metrics.train_loss, **style)
         errors = run.metrics.validation_errors, run.metrics.test_errors
@@ -194,14 +194,11 @@ def plot_error_against_hours(
     return finish(figure, heading + "Bars: 95 % intervals. Stars: the papers', 2010 on a GTX 280.")
 
 
-def _best_first(runs: Mapping[str, Run]) -> list[str]:
-    return sorted(runs, key=lambda name: runs[name].chosen_errors / runs[name].config.data.n_test)
-
-
-def _line_styles(runs: Mapping[str, Run], ranked: list[str]) -> dict[str, dict]:
-    """Line style of each run. Of many runs the first in `ranked` have a colour, and come last."""
+def _line_styles(runs: Mapping[str, Run]) -> dict[str, dict]:
+    """Line style of each run. Of many runs the best have a colour, and come last."""
     marked, others = list(runs), []
     if len(runs) > len(RUN_STYLES):
+        ranked = sorted(runs, key=lambda name: runs[name].chosen_errors / len(runs[name].labels))
         marked, others = ranked[:N_HIGHLIGHTED], ranked[N_HIGHLIGHTED:]
     styles: dict[str, dict] = {}
     for name in others:

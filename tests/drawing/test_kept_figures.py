@@ -210,7 +210,6 @@ FIGURES = {
     "confusion, 62 classes": partial(many_classes, 62),
     "members, 7": lambda: of_committee(run_plots.plot_members, make_varied_committee(7)),
     "shared, 7": lambda: of_committee(error_plots.plot_shared, make_varied_committee(7)),
-    "shared, no paper": lambda: of_committee(error_plots.plot_shared, make_committee(3)),
     "shared, no errors": lambda: of_committee(error_plots.plot_shared, perfect(make_committee(2))),
     "members, no paper": lambda: of_committee(run_plots.plot_members, make_committee(3)),
     "confusion, none": lambda: error_plots.plot_confusion(
