@@ -56,12 +56,12 @@ def make_run(name="MNIST", sizes=NETS[1], epochs=3, done=None, seed=0, n_wrong=9
     return factories.make_run(done, metrics, session, labels=labels, **config)
 
 
-def write_committee(folder, number=6, name="load_digits"):
-    """The runs of an experiment, the k-th with 10 + k wrong digits."""
-    for seed, member in enumerate(EXPERIMENTS[number].members):
-        stem = committees.run_name(EXPERIMENTS[number], member, seed, name)
-        run = make_run(name, (841, 800, 10), seed=seed, n_wrong=10 + seed, width=member.width)
-        store.write_run(folder / f"{stem}.h5", run)
+def write_committee(folder, done=None):
+    """The runs of experiment 6, the k-th with 10 + k wrong digits."""
+    for seed, member in enumerate(EXPERIMENTS[6].members):
+        stem = committees.run_name(EXPERIMENTS[6], member, seed, "load_digits")
+        fields = {"done": done, "seed": seed, "n_wrong": 10 + seed, "width": member.width}
+        store.write_run(folder / f"{stem}.h5", make_run("load_digits", (841, 800, 10), **fields))
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def folder(tmp_path_factory):
     unfinished = make_run(sizes=NETS[2], epochs=5, done=2, seed=1, n_wrong=20)
     store.write_run(folder / "table1" / "net2-seed1.h5", unfinished)
     store.write_run(folder / HOSTILE / f"{HOSTILE}.h5", make_run(sizes=(841, 20, 10), n_wrong=7))
-    write_committee(folder / "committee")
+    write_committee(folder / "committee", done=2)
     (folder / "damaged.h5").write_bytes(b"nothing of ours")
     (folder / "table1" / "net1-seed0.weights.h5").write_bytes(b"no run file")
     return folder
@@ -182,6 +182,7 @@ def test_a_committee_is_formed_of_the_runs(text, folder):
     runs = [store.read_run(path) for path in store.run_files(folder / "committee")]
     mean = voting.average([run.outputs for run in runs])
     assert row["wrong"] == f"{voting.find_wrong(mean, runs[0].labels).sum()} of 360"
+    assert row["run"] == "experiment6-load_digits, runs in committee, not trained to the end"
     assert "must not be compared" in sections(text)[OWN_TITLE, DIGITS]
     own, record = sources_in(sections(text)[OWN_TITLE, DIGITS])
     expected = "runs in committee: experiment6-load_digits, seeds 0, 1, 2, 3, 4, 5, 6: Some <GPU>"

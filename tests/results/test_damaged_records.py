@@ -103,6 +103,12 @@ def test_row_of_other_cells_is_named(folder, name):
             assert name in expect_sentence(readme.pages), (field.name, cell)
 
 
+def test_two_columns_of_a_name_are_refused(folder):
+    text = (OURS / "bench.csv").read_text().replace(",paper_gb_a_second,", ",flops,", 1)
+    (folder / "bench.csv").write_text(text)
+    assert "two columns have the same name" in expect_sentence(readme.pages)
+
+
 CSV = {
     "empty": b"",
     "no rows": b"experiment,device\n",
@@ -110,7 +116,6 @@ CSV = {
     "a long field": b'a,b\n1,"' + b"x" * 200_000 + b'"\n',
     "a NUL": b"a,b\n1,\0\n",
     "one column": b"experiment\nexperiment6\n",
-    "two columns of a name": b"experiment,experiment\n1,2\n",
     "more cells than columns": b"experiment,device\n1,2,3\n",
     "quotes without end": b'experiment,"device\n',
 }
