@@ -73,7 +73,7 @@ draw: $(CORE)  ## write a sketchpad for digits, which a net recognises in the br
 pictures: $(CORE)  ## save the figures of the runs there are as PNG and PDF
 	$(RUN) -m experiments.pictures $(ARGS)
 
-report: $(CORE)  ## one page of your runs, beside the records and the papers: runs/report.html
+report: $(CORE)  ## one page of your runs beside the records, and of all records: runs/report.html
 	$(RUN) -m experiments.report $(ARGS)
 
 notebooks: $(NOTEBOOKS)  ## execute the notebooks, as pages in runs/notebooks

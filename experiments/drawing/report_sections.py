@@ -1,4 +1,4 @@
-"""The page of your runs beside the records: its rows, figures and sources."""
+"""The page of your runs beside the records, and of all records: its rows, figures and sources."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 
 from deepbig_runtime.errors import Problem
 from experiments.datasets import data
-from experiments.datasets.dataset import CIFAR10_JPEG, KINDS
+from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, is_mnist
 from experiments.drawing import error_plots, run_plots
 from experiments.drawing.page import Page
 from experiments.results import cnn_tables, committee_report, comparisons, tables, voting
@@ -20,13 +20,13 @@ from experiments.results.comparisons import (
     with_paper,
     with_record,
 )
-from experiments.results.records import folder_of, read_results
+from experiments.results.records import by_folder, folder_of, read_results
 from experiments.results.rows import CommitteeRow
 from experiments.training import provenance, store
 from experiments.training.formatting import plural, printable
 from experiments.training.store import Run
 
-TITLE = "Deep, big, simple nets: what was trained"
+TITLE = "Deep, big, simple nets: what was trained and measured"
 INTRODUCTION = (
     "Plain multi-layer perceptrons and convolutional nets, trained by on-line back-propagation on "
     "deformed digits, after Cireşan, Meier, Gambardella, Masci and Schmidhuber (2010 to 2012). "
@@ -43,7 +43,22 @@ NOT_THE_PAPERS = (
 )
 RECORD_COLUMN, PAPER_COLUMN = "our record %", "the paper %"
 OWN_TITLE = "Your runs, beside our records and the paper"
+COMMITTEES_CAPTION = (
+    "The result of each committee. The best member has the fewest errors on these same digits, "
+    "which favours it; p is McNemar's exact test, two-sided, of the committee against it."
+)
+# Columns that come next after the name of a row.
+ERROR_COLUMNS = (
+    "TEfBV %",
+    "paper TEfBV %",
+    "95 % interval",
+    "wrong",
+    "epochs x images",
+    "BTE %",
+    "paper BTE %",
+)
 FIRST = "MNIST", "load_digits"  # data sets
+OWN_DATA = ", data of your own"
 
 
 def state(run: Run) -> str:
@@ -63,18 +78,8 @@ def source(name: str, run: Run) -> str:
     return f"{name}: {run.config.title}; {line}"
 
 
-def data_title(name: str) -> str:
-    """The heading of the runs on a data set."""
-    if name == CIFAR10_JPEG:
-        return "CIFAR-10, a JPEG copy"
-    if name not in KINDS:
-        return f"{name}, data of your own"
-    of_paper = cnn_tables.table_for(KINDS[name]).data
-    return name if name == of_paper else f"{name}, which is NOT {of_paper}"
-
-
 class Report:
-    """The page of all runs below a folder, beside the records in results/.
+    """The page of all runs below a folder and of all records in results/.
 
     runs: by the paths of their files below the folder, without .h5. records: of runs, by the paths
     of their files in the repository. results: all records. faults: a sentence for each file that
@@ -90,8 +95,24 @@ class Report:
         self.faults += self.results.faults
         recorded = self.results.runs.items()
         self.records = {_shown(path, provenance.REPOSITORY): run for path, run in recorded}
-        names = {run.config.data.name for run in self.runs.values()}
-        self.names = sorted(names, key=lambda name: (name not in FIRST, name))
+        everything = [*self.runs.values(), *self.records.values()]
+        self._kinds = {run.config.data.name: run.config.kind for run in everything} | KINDS
+        others = {run.config.data.name for run in everything} - set(FIRST)
+        self.names = [*FIRST, *sorted(others)]
+
+    def title(self, name: str) -> str:
+        """The heading of what there is on a data set."""
+        of_paper = cnn_tables.table_for(self._kinds[name]).data
+        if name == CIFAR10_JPEG:
+            return "CIFAR-10, a JPEG copy"
+        if name not in KINDS:
+            return f"{name}{OWN_DATA}"
+        return name if name == of_paper else f"{name}, which is NOT {of_paper}"
+
+    def _warn(self, name: str) -> None:
+        """Say that figures of data that are not the paper's cannot be compared with it."""
+        if " NOT " in self.title(name):
+            self.page.warn(NOT_MNIST if name in FIRST else NOT_THE_PAPERS)
 
     def add_own(self) -> None:
         """Each run of the folder, beside the record of the same net and the paper's figure."""
@@ -103,13 +124,11 @@ class Report:
                 "in seconds, `make table1` five on MNIST in minutes."
             )
         for name in self.names:
-            runs = tables.on_data(self.runs, name)
-            title = data_title(name)
-            page.heading(3, title, is_open=True)
-            if " NOT " in title:
-                page.warn(NOT_MNIST if name in FIRST else NOT_THE_PAPERS)
-            self._add_comparisons(runs, name)
-            self._add_pictures(runs, name)
+            if runs := tables.on_data(self.runs, name):
+                page.heading(3, self.title(name), is_open=True)
+                self._warn(name)
+                self._add_comparisons(runs, name)
+                self._add_pictures(runs, name)
         page.say(comparisons.EXPLAINED)
         page.say(tables.TIME_EXPLAINED)
 
@@ -173,15 +192,55 @@ class Report:
             are_photographs = run.config.noun == "image"
             self.page.figure(figure, who, f"{alt}{counted}.", are_photographs)
 
+    def add_records(self, name: str) -> None:
+        """The recorded perceptrons, convolutional nets and committees on the data of that name."""
+        page, is_paper = self.page, is_mnist(name)
+        page.heading(2, f"Records: {self.title(name).removesuffix(OWN_DATA)}")
+        self._warn(name)
+        if own := tables.table1_runs(self.records, name):
+            page.heading(3, "Table 1, the paper beside ours" if is_paper else "Table 1's nets")
+            rows = list(map(_errors_first, tables.table1_table(list(own.values()))))
+            page.table(" ".join(tables.COLUMNS_EXPLAINED), rows, sources(own))
+        if own := cnn_tables.convolutional_runs(self.records, name):
+            page.heading(3, "The convolutional nets of 2011")
+            rows = list(map(_errors_first, cnn_tables.table(list(own.values()))))
+            for row in rows:
+                del row["layers"]  # which the source names, so that a row fits on paper
+            page.table("The nets of 2011 and others.", rows, sources(own))
+        found = [by_folder(self.results.committees, name, kind) for kind in committee_report.KINDS]
+        if any(found):
+            page.heading(3, "The committees of 2012")
+        for folder, recorded in (item for folders in found for item in folders.items()):
+            self._add_side_by_side(_recorded_in(folder, recorded), recorded, name)
+
+    def _add_side_by_side(self, where: str, rows: Sequence[CommitteeRow], name: str) -> None:
+        """Committees of equal size, with where they all are."""
+        each = committee_report.by_committee(rows).values()
+        lines = [_committee_source(where, own) for own in each]
+        summary, results, *order = committee_report.side_by_side(rows)
+        percent = "errors in percent" + (", the paper / ours" if is_mnist(name) else "")
+        self.page.table(f"Each net and its committee, {where}: {percent}.", summary, lines)
+        self.page.table(COMMITTEES_CAPTION, results)
+        for claims in order:
+            text = "The paper's claims, and whether the committees above show them."
+            self.page.table(text, claims)
+
     def build(self) -> str:
         """The whole page."""
-        page = self.page
+        page, counts = self.page, []
         self.add_own()
+        for name in self.names:
+            n = len(tables.on_data(self.records, name))
+            n += sum(rows[-1].data == name for rows in self.results.committees.values())
+            own = plural(len(tables.on_data(self.runs, name)), "run")
+            counts.append(f"{own} and {plural(n, 'record')} on {name}")
+            if n:
+                self.add_records(name)
         tree = provenance.marked(**provenance.commit())
         written = f"Written {provenance.now()}; {provenance.commit_text(tree)}."
         page.heading(2, "About this page")
         page.say(INTRODUCTION)
-        page.say(written)
+        page.say(f"Found: {', '.join(counts)}. {written}")
         return page.render(TITLE, self.faults)
 
 
@@ -194,8 +253,19 @@ def _own_row(
     return row | {name: cells.get(name, "-") for name in names}
 
 
+def sources(runs: Mapping[str, Run]) -> list[str]:
+    """Where and when each run was trained."""
+    return [source(*item) for item in runs.items()]
+
+
 def _shown(path: Path, folder: Path) -> str:
     return printable(path.relative_to(folder).as_posix())
+
+
+def _errors_first(row: Mapping[str, str]) -> dict[str, str]:
+    """A row whose errors stand next to its name, with the training effort."""
+    first = [next(iter(row)), *(name for name in ERROR_COLUMNS if name in row)]
+    return {name: row[name] for name in dict.fromkeys([*first, *row])}
 
 
 def _recorded_in(folder: Path, rows: Sequence[CommitteeRow]) -> str:

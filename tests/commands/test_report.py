@@ -22,8 +22,9 @@ from experiments.drawing import report_sections
 from experiments.drawing.page import Page
 from experiments.drawing.page import html as to_html
 from experiments.drawing.report_sections import OWN_TITLE, Report
-from experiments.results import committees, voting
+from experiments.results import committees, tables, voting
 from experiments.results.committees import EXPERIMENTS
+from experiments.results.records import read_results
 from experiments.training import provenance, store
 from experiments.training.provenance import REPOSITORY
 from mlp_gpu.network import NETS
@@ -169,6 +170,26 @@ def test_on_top_each_run_stands_beside_the_record_of_its_net_and_the_paper(resul
         assert "no record of such a net; the papers have no figure" in parts[OWN_TITLE, title]
 
 
+def test_records_have_the_tables_of_the_papers(text):
+    parts, results = sections(text), read_results()
+    assert ("Records: CIFAR-10, a JPEG copy", "The convolutional nets of 2011") in parts
+    convolutional = {path: run for path, run in results.runs.items() if run.config.is_convolutional}
+    perceptrons = {path: run for path, run in results.runs.items() if tables.is_table1(run)}
+    for title, records in (
+        ("Table 1, the paper beside ours", perceptrons),
+        ("The convolutional nets of 2011", convolutional),
+    ):
+        part = parts["Records: MNIST", title]
+        (rows,) = tables_in(part)
+        expected = [
+            path.relative_to(REPOSITORY).as_posix()
+            for path, run in records.items()
+            if run.config.data.name == "MNIST"
+        ]
+        found = [line.partition(":")[0] for line in sources_in(part)]
+        assert (sorted(found), len(rows)) == (sorted(expected), len(expected))
+
+
 def test_a_run_that_is_not_at_its_end_says_why(text):
     ((*_, own),) = [tables_in(sections(text)[OWN_TITLE, "MNIST"])[0]]
     assert own["run"] == "table1/net2-seed1, 2 of 5 epochs, still training, or killed"
@@ -188,6 +209,31 @@ def test_a_committee_is_formed_of_the_runs(text, folder):
     expected = "runs in committee: experiment6-load_digits, seeds 0, 1, 2, 3, 4, 5, 6: Some <GPU>"
     assert own.startswith(expected)
     assert re.match("records of runs in .*: experiment6-load_digits, seeds 0", record)
+
+
+def test_digits_stand_apart_and_say_that_they_are_no_mnist(text):
+    apart = sections(text)
+    digits = {key: part for key, part in apart.items() if "load_digits" in "".join(key)}
+    for warned in (digits[OWN_TITLE, DIGITS], digits[f"Records: {DIGITS}"]):
+        assert 'class="warning"' in warned
+        assert "must not be compared" in warned
+    for part in digits.values():
+        for table in tables_in(part):
+            assert not [name for name in table[0] if name.startswith("paper")]
+    for key in apart.keys() - digits.keys():
+        for row in (row for table in tables_in(apart[key]) for row in table):
+            assert "load_digits" not in "".join(row.values())
+        assert "load_digits" not in "".join(sources_in(apart[key]))
+
+
+def test_it_counts_what_there_is(text):
+    head = plain(sections(text)["About this page"])
+    found = read_results()
+    names = [run.config.data.name for run in found.runs.values()]
+    names += [rows[-1].data for rows in found.committees.values()]
+    counts = [f"{names.count(name)} records on {name}" for name in ("MNIST", "load_digits")]
+    assert f"Found: 3 runs and {counts[0]}, 7 runs and {counts[1]}" in head
+    assert "Written 2026-02-03T04:05:06+00:00; commit fedcba987654." in head
 
 
 # Pictures
@@ -256,6 +302,8 @@ def test_damaged_files_are_named_and_the_rest_goes_on(results, tmp_path, capsys)
     found = Report(runs)
     assert list(found.records) == ["results/some/whole.json"]
     assert len(found.faults) == said.count("left out: ") == 3
+    (table,) = tables_in(path.read_text())
+    assert [row["net"] for row in table] == ["4"]
 
 
 # The page itself
