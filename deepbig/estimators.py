@@ -14,7 +14,6 @@ from math import isqrt
 from typing import Any, Self
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
@@ -34,8 +33,7 @@ from mlp_gpu.network import Network
 from mlp_gpu.training import Schedule, checked_tick, image_order
 
 MOST_CLASSES = 256  # labels are uint8
-FEW_IMAGES = 100  # by which to judge whether inputs saturate a net
-SATURATED = 8.0  # an activation beyond it: there tanh has hardly a slope
+SATURATED = 12.0  # root mean square of activations: for half of these tanh has hardly a slope
 
 
 @contextmanager
@@ -113,10 +111,6 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
         """The net before its first step."""
 
     @abstractmethod
-    def _first_activations(self, images: np.ndarray, network: Any) -> np.ndarray:
-        """The activations a of the first layer."""
-
-    @abstractmethod
     def _make_engine(self, name: str) -> Engine:
         """The engine of that name."""
 
@@ -148,15 +142,14 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
         self.network_, self.n_iter_, self.loss_ = engine.get_network(), done + epochs, loss
 
     def _warn_if_saturated(self, images: np.ndarray, network: Any) -> None:
-        """Warn if most hidden units of the first layer, or an output, saturate before any step."""
-        is_hidden = len(network.weights) > 1
-        a = self._first_activations(images[:FEW_IMAGES], network)
-        if np.mean(abs(a) > SATURATED) > (0.5 if is_hidden else 0):
-            units = "most units of the first layer" if is_hidden else "outputs"
+        """Warn if most units of the first layer saturate before any step."""
+        first = next(W for W in network.weights if W is not None)
+        mean_square = np.square(images, dtype=np.float64).mean()
+        if np.sqrt(np.square(first).sum(axis=0).max() * mean_square) > SATURATED:
             warnings.warn(
-                f"inputs are as large as {abs(images).max():g}, so that {units} saturate before "
-                "the first step and the net may learn nothing; scale X, for example with "
-                "sklearn.preprocessing.MinMaxScaler((-1, 1))",
+                f"inputs are as large as {abs(images).max():g}, so that most units of the first "
+                "layer saturate before the first step and the net may learn nothing; scale X, for "
+                "example with sklearn.preprocessing.MinMaxScaler((-1, 1))",
                 ConvergenceWarning,
                 stacklevel=4,  # where `fit` is called
             )
@@ -250,10 +243,6 @@ class OnlineMLPClassifier(_OnlineClassifier):
     def _initial(self, images: np.ndarray, n_classes: int) -> Network:
         return Network.initial((images.shape[1], *map(int, self.hidden), n_classes), self.seed)
 
-    def _first_activations(self, images: np.ndarray, network: Any) -> np.ndarray:
-        W = network.unpadded()[0]
-        return W[0] + images @ W[1:]
-
     def _make_engine(self, name: str) -> Engine:
         return make_engine(name, WINDOW)
 
@@ -313,16 +302,6 @@ class OnlineCNNClassifier(_OnlineClassifier):
 
     def _initial(self, images: np.ndarray, n_classes: int) -> ConvNetwork:
         return ConvNetwork.initial(self.layers, _maps(images), n_classes, self.seed)
-
-    def _first_activations(self, images: np.ndarray, network: Any) -> np.ndarray:
-        layer, W = network.layers[0], network.weights[0]
-        if W is None:  # filters or max-pooling first
-            return np.zeros(1)
-        y, x = layer.step
-        patches = sliding_window_view(images, layer.kernel, axis=(1, 2))[:, ::y, ::x]
-        if images.ndim == 4:
-            patches = np.moveaxis(patches, 3, -1)  # rows of W: of a pixel all maps
-        return W[0] + patches.reshape(-1, len(W) - 1) @ W[1:]
 
     def _make_engine(self, name: str) -> Engine:
         return make_conv_engine(name)

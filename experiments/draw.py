@@ -17,7 +17,6 @@ from deepbig import pretrained
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from deform_gpu.parameters import SIDE
-from experiments.drawing.page import DRAW
 from experiments.results import trained
 from experiments.training import cli, configs, net_files, store
 from experiments.training.configs import Config
@@ -26,6 +25,7 @@ from mlp_gpu import activation
 from mlp_gpu.network import Network, count_weights
 
 TEMPLATES = Path(__file__).parent / "drawing"
+DRAW = "draw.html"  # in the folder of the runs
 MAX_BYTES = 8_000_000  # of the page
 OTHER_BYTES = 100_000  # of the page without the weights
 N_EXAMPLES = 24
@@ -44,8 +44,21 @@ def page_bytes(config: Config) -> int:
 
 def fits(config: Config) -> bool:
     """Whether the page has room for a run's net, and the net was trained on digits as they are."""
-    is_usable = trained.is_for_pictures(config) and not config.data.width
-    return is_usable and not config.is_convolutional and page_bytes(config) <= MAX_BYTES
+    return trained.is_for_pictures(config) and not refusal(config)
+
+
+def refusal(config: Config) -> str:
+    """Why the page cannot compute a run's net; empty if it can."""
+    if config.is_convolutional or config.sizes[0] != SIDE**2:
+        return "the page computes perceptrons of 29x29 inputs alone; name the run of one"
+    if (n_bytes := page_bytes(config)) > MAX_BYTES:
+        return (
+            f"a page with {config.net_name} has {n_bytes / 1e6:.1f} MB, at most "
+            f"{MAX_BYTES / 1e6:.0f} are sensible; name the run of a smaller net, such as net 1"
+        )
+    if config.data.width:
+        return "the net sees digits made equally wide, which the page does not make"
+    return ""
 
 
 def encoded(values: np.ndarray) -> str:
@@ -72,18 +85,10 @@ def usable(member: NetFile) -> NetFile:
 
     Raises Problem if the page cannot compute it.
     """
-    network = member.network
-    if not isinstance(network, Network) or network.sizes[0] != SIDE**2:
-        raise Problem("the page computes perceptrons of 29x29 inputs alone; name the run of one")
-    if (n_bytes := page_bytes(member.config)) > MAX_BYTES:
-        raise Problem(
-            f"a page with {member.config.net_name} has {n_bytes / 1e6:.1f} MB, at most "
-            f"{MAX_BYTES / 1e6:.0f} are sensible; name the run of a smaller net, such as net 1"
-        )
-    if member.config.data.width:
-        raise Problem("the net sees digits made equally wide, which the page does not make")
+    if reason := refusal(member.config):
+        raise Problem(reason)
     try:
-        return replace(member, network=net_files.halved(network))
+        return replace(member, network=net_files.halved(member.network))
     except ValueError as error:
         raise Problem(f"the page has no room for the net's weights: {error}") from None
 

@@ -1,13 +1,12 @@
 """Save the figures of the notebooks, each as NAME.png and NAME.pdf.
 
 Figures of your runs, or else of the pretrained nets: learning curves, confusions, the hardest
-digits, committees, and kernels, maps and errors of convolutional nets. Figures of the records in
+digits, committees, and kernels and maps of a convolutional net. Figures of the records in
 results/: the newest benchmark, the ladder, studies and errors against hours. Figures of the
 programs: how each kernel maps its threads to data (threads_KERNEL), which images of a block correct
 which (block_of_images), and which neurons read a neuron (pulling). Only by name, since they need
 MNIST: figures of a digit deformed as in Table 1 (2012, Figures 1 and 3): displacement fields
-(field), each parameter alone (strips), 100 copies (hundred), and widths of 10 to 20 pixels
-(widths).
+(field), each parameter alone (strips), and widths of 10 to 20 pixels (widths).
 """
 
 from collections.abc import Callable, Mapping
@@ -46,12 +45,8 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> Drawings:
     found: Drawings = {
         "misclassified": partial(error_plots.plot_wrong, *of_best, images, title, config),
         "confusion": partial(error_plots.plot_confusion, *of_best, title, config),
-        "second_guesses": partial(error_plots.plot_ranks, runs),
         "hardest": partial(error_plots.plot_hardest, runs, images),
         "learning_curves": partial(run_plots.plot_learning_curves, runs),
-        "learning_curves_hours": partial(run_plots.plot_learning_curves, runs, against="hours"),
-        "learning_rates": partial(run_plots.plot_learning_rates, runs),
-        "parameters": partial(run_plots.plot_parameters, runs),
     }
     for one in find_committees(runs):
         of_committee = one.outputs, one.labels, images, one.title, config
@@ -63,36 +58,34 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> Drawings:
 
 
 def net_pictures(runs: Mapping[str, Run], folder: Path, images: np.ndarray) -> Drawings:
-    """Figures of the convolutional nets among the runs, by name.
+    """Figures of the best convolutional net among the runs that has its weights, by name.
 
     runs: those below the folder, all on the same data. images: as `run_pictures` takes them.
     """
-    own = {name: run for name, run in runs.items() if run.config.is_convolutional}
-    if not own:
+    paths = {
+        name: path
+        for name, run in runs.items()
+        if run.config.is_convolutional and (path := examples.net_path(name, folder))
+    }
+    if not paths:
         return {}
-    found: Drawings = {"convolution_errors": partial(run_plots.plot_error_curves, own)}
-    paths = {name: path for name in own if (path := examples.net_path(name, folder))}
-    if paths:
-        from experiments.drawing import conv_plots  # imports numba
-
-        best = best_of({name: own[name] for name in paths})
-        found["convolution_kernels"] = lambda: conv_plots.plot_kernels(
-            examples.load_convolutional(paths[best]), own[best].config.title
-        )
-        found["convolution_maps"] = partial(_plot_maps, own[best], paths[best], images[0])
-    return found
-
-
-def _plot_maps(run: Run, path: Path, image: np.ndarray) -> Figure:
-    """The states of a net for the first test image, `image`."""
     from cnn_gpu.cpu import ConvCpuEngine  # imports numba
     from experiments.drawing import conv_plots
 
-    net, engine = examples.load_convolutional(path), ConvCpuEngine()
-    engine.set_network(net)
-    config, states, label = run.config, engine.states(image), int(run.labels[0])
-    heading = f"{config.title}:\nits layers, from the first test {config.noun} to the output"
-    return conv_plots.plot_maps(net, states, label, heading, config)
+    best = best_of({name: runs[name] for name in paths})
+    run, config = runs[best], runs[best].config
+
+    def plot_kernels() -> Figure:
+        return conv_plots.plot_kernels(examples.load_convolutional(paths[best]), config.title)
+
+    def plot_maps() -> Figure:
+        net, engine = examples.load_convolutional(paths[best]), ConvCpuEngine()
+        engine.set_network(net)
+        heading = f"{config.title}:\nits layers, from the first test {config.noun} to the output"
+        states, label = engine.states(images[0]), int(run.labels[0])
+        return conv_plots.plot_maps(net, states, label, heading, config)
+
+    return {"convolution_kernels": plot_kernels, "convolution_maps": plot_maps}
 
 
 def record_pictures() -> Drawings:
@@ -128,7 +121,7 @@ def deformation_pictures(data_dir: Path | None) -> Drawings:
     def draw(name: str) -> Figure:
         return getattr(deform_plots, f"plot_{name}")(digit(), TABLE1, 0)
 
-    return {name: partial(draw, name) for name in ("field", "strips", "hundred", "widths")}
+    return {name: partial(draw, name) for name in ("field", "strips", "widths")}
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from deepbig_runtime import files
 from deepbig_runtime.errors import tell
-from experiments.drawing.page import DRAW, Html
 from experiments.drawing.report_sections import Report
 from experiments.training import cli, store
 from experiments.training.formatting import printable
@@ -32,9 +31,7 @@ def main(argv: list[str] | None = None) -> None:
     out = arguments.out or store.find_folder() / "report.html"
     for fault in report.faults:
         tell(f"left out: {fault}")
-    link = Html(f'<a href="{DRAW}">Draw a digit</a> and see what a net says.')
-    links = [link] if (out.parent / DRAW).is_file() else []
-    content = printable(report.build(links)).encode()
+    content = printable(report.build()).encode()
     files.make_folder(out.parent)
     files.replace(out, content)
     print(f"written to {out}")

@@ -11,7 +11,6 @@ On a terminal the table is drawn again and again, until Ctrl-C. Files are only r
 is disturbed.
 """
 
-import contextlib
 import os
 import shutil
 import signal
@@ -43,12 +42,12 @@ HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 class Snapshot:
     """What was found in a run file.
 
-    stamp: changes whenever the file does; None if the file is to be read again in any case.
+    stamp: time of change and size; None if the file is to be read again in any case.
     written: when the file was written, seconds since 1970. run: without its outputs; None if the
     file cannot be read. fault: why it cannot be read.
     """
 
-    stamp: tuple[int, int, int] | None
+    stamp: tuple[int, int] | None
     written: float
     run: Run | None
     fault: str = ""
@@ -61,8 +60,7 @@ def scan(paths: list[Path], before: Mapping[Path, Snapshot]) -> dict[Path, Snaps
     """
     found: dict[Path, None] = dict.fromkeys(before)
     for path in paths:
-        with contextlib.suppress(OSError):  # a folder was deleted just now
-            found |= dict.fromkeys(store.run_files(path) if path.is_dir() else [path])
+        found |= dict.fromkeys(store.run_files(path) if path.is_dir() else [path])
     return {path: _read(path, before.get(path)) for path in found}
 
 
@@ -71,7 +69,7 @@ def _read(path: Path, before: Snapshot | None) -> Snapshot:
     try:
         found = path.stat()
         # Before the file is read: what is written in between is found by the next scan.
-        stamp = found.st_mtime_ns, found.st_size, found.st_ino
+        stamp = found.st_mtime_ns, found.st_size
         if before and before.stamp == stamp:
             return before
         run = store.read_run(path)

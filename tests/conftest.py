@@ -32,6 +32,16 @@ def cluster():
 
 
 @pytest.fixture(scope="session")
+def browser():
+    """A browser.Chromium."""
+    from browser import start
+
+    chromium = start()
+    yield chromium
+    chromium.close()
+
+
+@pytest.fixture(scope="session")
 def digits():
     """scikit-learn's digits; do not modify them."""
     from experiments.datasets import data

@@ -8,14 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, Deformation, deform
 from deform_gpu.batches import make_displacement, make_matrices
 from deform_gpu.parameters import WIDTHS
 from deform_gpu.philox import PURPOSE_AFFINE, philox4x32, split_seed, uniform
 from deform_gpu.width import is_narrow, normalize_width
 from experiments.datasets.data import Dataset
-from experiments.drawing.figures import BLUE, GREY, VERMILION, frame
+from experiments.drawing.figures import BLUE, VERMILION, frame
 
 N_FIELDS = 4  # displacement fields that are drawn, one per epoch
 SPACING = 2  # pixels from one arrow, or one line of a grid, to the next
@@ -44,15 +43,10 @@ class Digit:
 
 
 def find_digit(dataset: Dataset, label: int, index: int) -> Digit:
-    """Number `index`, from 0, of a class among the training images. Raises Problem if too high."""
-    places = np.flatnonzero(dataset.train_labels == label)
-    if index >= len(places):
-        raise Problem(
-            f"index is {index}; expected 0 to {len(places) - 1}, because {dataset.name} has "
-            f"{len(places):,} training images of a {label}"
-        )
-    name = f"{dataset.name}, training image {places[index]}, a {label}"
-    return Digit(dataset.train_images[places[index]], label, name)
+    """Number `index`, from 0, of a class among the training images."""
+    place = np.flatnonzero(dataset.train_labels == label)[index]
+    name = f"{dataset.name}, training image {place}, a {label}"
+    return Digit(dataset.train_images[place], label, name)
 
 
 def deform_one(digit: Digit, deformation: Deformation, seed: int, epoch: int) -> np.ndarray:
@@ -120,8 +114,7 @@ def _plot_grid(axes: Axes, source: np.ndarray) -> None:
     lines = np.arange(side // 2 % SPACING - side * SPACING, 2 * side, SPACING)
     for positions in source:
         inside = lines[(positions.min() < lines) & (lines < positions.max())]
-        if len(inside):  # else matplotlib warns
-            axes.contour(positions, levels=inside, colors=BLUE, linewidths=0.7, linestyles="solid")
+        axes.contour(positions, levels=inside, colors=BLUE, linewidths=0.7, linestyles="solid")
     _frame_as_image(axes, side)
 
 
@@ -197,22 +190,6 @@ def plot_strips(digit: Digit, deformation: Deformation, seed: int) -> Figure:
                 colour = BLUE if usual else VERMILION
                 axes.spines[:].set(color=colour, linewidth=2)
                 axes.xaxis.label.set(color=colour, weight="bold")
-    return figure
-
-
-def plot_hundred(digit: Digit, deformation: Deformation, seed: int) -> Figure:
-    """The digit deformed 100 times: a batch of copies of it, as the papers' grid of 10x10."""
-    side = len(digit.image)
-    copies, labels = np.repeat(digit.image[None], 100, 0), np.full(100, digit.label)
-    batch = deform(copies, labels, deformation, seed, 0).reshape(10, 10, side, side)
-    figure = frame(7.6)
-    text = "A batch of 100 copies of the digit, as the papers' grid of 10x10 images; epoch 0."
-    _write_caption(figure, digit, deformation, seed, text)
-    axes = figure.add_subplot()
-    _plot_image(axes, batch.swapaxes(1, 2).reshape(10 * side, 10 * side))
-    for edge in range(side, 10 * side, side):
-        axes.axhline(edge - 0.5, color=GREY, linewidth=0.5)
-        axes.axvline(edge - 0.5, color=GREY, linewidth=0.5)
     return figure
 
 

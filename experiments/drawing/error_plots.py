@@ -1,4 +1,4 @@
-"""Figures of errors: confusions, ranks, the images that are wrong, the errors that nets share.
+"""Figures of errors: confusions, the images that are wrong, the errors that nets share.
 
 `runs` are runs by the names to draw them with, at least one. `images` are the test images, float32
 (n_test, 29, 29), -1 white to 1 black; or (n_test, side, side, maps), -1 black to 1 white. `config`
@@ -16,14 +16,11 @@ from matplotlib.axis import XAxis, YAxis
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
 
 from deform_gpu.parameters import SIDE
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
-    ORANGE,
-    SKY,
     SMALL_SIZE,
     TITLE_SIZE,
     finish,
@@ -39,7 +36,6 @@ from experiments.training.formatting import plural
 from experiments.training.store import Run
 
 COUNT_COLOURS = colormaps["Blues"]  # the darker the more, in grey too
-MAX_PANELS = 8  # runs whose outputs for an image are drawn
 MAX_CLASSES = 30  # that are named on an axis, or have numbers in a table of confusions
 MAX_CLASS_LETTERS = 16  # of the name of a class
 MAX_AXIS_LETTERS = 70  # of the names on a horizontal axis, side by side
@@ -50,13 +46,6 @@ CELL_HEIGHT, CELL_WIDTH = 46, 35  # pixels of an image and of the text below it,
 PIXELS_PER_INCH = 46
 MAX_WIDTH = 9.5  # inches of a row
 HEADING_LINE, HEADING_MARGIN = 0.17, 0.26  # inches
-
-# Where the label is among the classes, the likeliest first: name, colour and hatch of its bar.
-LABEL_RANKS = (
-    ("second guess", SKY, ""),
-    ("third", ORANGE, "///"),
-    ("fourth or later", "white", "xxx"),
-)
 
 
 def plot_confusion(outputs: np.ndarray, labels: np.ndarray, title: str, config: Config) -> Figure:
@@ -99,31 +88,6 @@ def plot_confusion(outputs: np.ndarray, labels: np.ndarray, title: str, config: 
     return finish(figure, heading)
 
 
-def plot_ranks(runs: Mapping[str, Run]) -> Figure:
-    """For every run a bar of its wrong images: where their label is among its guesses.
-
-    The numbers stand at the end of a bar, because some parts are too narrow for them.
-    """
-    figure = frame(1.5 + 0.2 * len(runs))
-    axes = figure.add_subplot()
-    counts = np.array([_count_ranks(run) for run in runs.values()])
-    noun = _config(runs).noun
-    left = np.zeros(len(runs), int)
-    places = np.arange(len(runs))
-    for (name, colour, hatch), n in zip(LABEL_RANKS, counts.T, strict=True):
-        style: dict = {"color": colour, "hatch": hatch, "edgecolor": BLACK, "linewidth": 0.5}
-        axes.barh(places, n, left=left, height=0.7, label=name, **style)
-        left += n
-    for place, (parts, total) in enumerate(zip(counts, left, strict=True)):
-        text = f" {' + '.join(map(str, parts))} = {total}"
-        axes.text(total, place, text, va="center", fontsize=SMALL_SIZE)
-    axes.set_xlim(0, 1.5 * max(1, left.max()))  # room for the numbers
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.set_yticks(places, [shorten(name) for name in runs])
-    axes.set(ylim=(len(runs) - 0.4, -0.6), xlabel=f"wrong {noun}s")
-    return finish(figure, f"Wrong {noun}s by the rank of their label", axes, "the label is")
-
-
 def plot_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Figure:
     """The n images that the most runs get wrong, however few those are; the hardest first.
 
@@ -131,7 +95,7 @@ def plot_hardest(runs: Mapping[str, Run], images: np.ndarray, n: int = 35) -> Fi
     most frequent wrong guess, and how many of the runs get it wrong. Images that all get right are
     left out. Raises ValueError if the runs' labels differ.
     """
-    labels, config = _common_labels(runs), _config(runs)
+    labels, config = _common_labels(runs), next(iter(runs.values())).config
     names = short_names(config)
     guesses = np.array([run.outputs.argmax(axis=1) for run in runs.values()])
     n_wrong = np.count_nonzero(guesses != labels, axis=0)
@@ -236,34 +200,6 @@ def to_show(images: np.ndarray) -> tuple[np.ndarray, float]:
     return (images[..., maps] + 1) / 2, 1
 
 
-def plot_outputs(runs: Mapping[str, Run], index: int, images: np.ndarray) -> Figure:
-    """A test image, and the class probabilities that each run gives it; of many the first eight.
-
-    Raises ValueError if the runs' labels differ.
-    """
-    label, config = _common_labels(runs)[index], _config(runs)
-    names = short_names(config)
-    shown = list(runs)[:MAX_PANELS]
-    figure = frame(1.7 + 0.75 * len(shown))
-    grid = figure.add_gridspec(len(shown), 2, width_ratios=(1, 2.6))
-    picture = figure.add_subplot(grid[:, 0])
-    picture.imshow(to_show(images[index : index + 1])[0][0], cmap="gray_r", vmin=-1, vmax=1)
-    picture.set(xticks=[], yticks=[])
-    panels = [figure.add_subplot(grid[k, 1]) for k in range(len(shown))]
-    for axes, name in zip(panels, shown, strict=True):
-        chances = runs[name].outputs[index]
-        guess = chances.argmax()
-        plot_probabilities(axes, chances, label, config)
-        text = f"{shorten(name)}: says {names[guess]} ({chances[guess]:.2f})"
-        text += f", label {names[label]} ({chances[label]:.2f})" if guess != label else ""
-        axes.set_title(text, loc="left", fontsize=SMALL_SIZE)
-        axes.tick_params(labelbottom=axes is panels[-1])
-    panels[len(panels) // 2].set_ylabel("probability")
-    panels[-1].set_xlabel("class")
-    some = f"\nthe first {len(shown)} of {len(runs)} runs" if len(shown) < len(runs) else ""
-    return finish(figure, f"Test {config.noun} {index}, label {names[label]}{some}", panels[0])
-
-
 def plot_probabilities(axes: Axes, chances: np.ndarray, label: int, config: Config) -> None:
     """A bar for each class, of the label in a colour and hatched. chances: (n_classes,)."""
     n = len(chances)
@@ -298,10 +234,6 @@ def plot_shared(rows: Sequence[CommitteeRow], title: str) -> Figure:
     return finish(figure, f"{title}:\nerrors in common, own errors on the diagonal")
 
 
-def _config(runs: Mapping[str, Run]) -> Config:
-    return next(iter(runs.values())).config
-
-
 def short_names(config: Config) -> list[str]:
     """The names of the classes; of a long one the beginning."""
     return [
@@ -324,13 +256,6 @@ def _common_labels(runs: Mapping[str, Run]) -> np.ndarray:
     if not all(np.array_equal(labels, first) for labels in others):
         raise ValueError("the runs were tested on different images; draw those on the same ones")
     return first
-
-
-def _count_ranks(run: Run) -> list[int]:
-    """Wrong images whose label is the second guess, the third, and a later one."""
-    order = np.argsort(-run.outputs, axis=1, kind="stable")
-    ranks = np.argmax(order == run.labels[:, None], axis=1)
-    return [int(np.count_nonzero(which)) for which in (ranks == 1, ranks == 2, ranks > 2)]
 
 
 def _write_number(

@@ -99,9 +99,8 @@ def load_convolutional(path: Path) -> ConvNetwork:
     """The net of a net file, or of a run file at its chosen epoch, from the weights file beside it.
 
     Raises files.FileFault if one of them is missing or damaged, Problem if they do not belong
-    together or the net is none of this kind.
+    together.
     """
     net = trained.read(path).network
-    if not isinstance(net, ConvNetwork):
-        raise Problem(f"{path} is of a perceptron; name the run of a convolutional net")
+    assert isinstance(net, ConvNetwork)
     return net

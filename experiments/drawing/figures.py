@@ -137,9 +137,7 @@ def frame(height: float, width: float = FIGURE_WIDTH) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def finish(
-    figure: Figure, title: str, shown: Axes | None = None, legend_title: str | None = None
-) -> Figure:
+def finish(figure: Figure, title: str, shown: Axes | None = None) -> Figure:
     """Give a figure its title and sizes of text, and below it a legend of what `shown` shows."""
     figure.suptitle(fold(title, figure.get_figwidth() - 0.2), fontsize=TITLE_SIZE)
     for axes in figure.axes:
@@ -154,8 +152,6 @@ def finish(
             labels,
             loc="outside lower center",
             ncols=min(4, max(1, MAX_LEGEND_LETTERS // letters)),
-            title=legend_title,
-            title_fontsize=SMALL_SIZE,
             **SMALL_LEGEND,
         )
     return figure

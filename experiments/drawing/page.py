@@ -14,17 +14,10 @@ from experiments.drawing import figures
 STYLE = Path(__file__).with_name("page.css")
 LONGEST_UNBROKEN_CELL = 15  # letters; longer cells of a table may be broken into lines
 CSS_PIXELS_PER_INCH = 96
-DRAW = "draw.html"  # the page of experiments.draw, in the folder of the runs
-
-
-class Html(str):
-    """Text that is HTML already."""
 
 
 def html(text: str) -> str:
-    """Text as HTML: escaped, with Markdown's **bold** and `code`, if it is not HTML already."""
-    if isinstance(text, Html):
-        return text
+    """Text as HTML: escaped, with Markdown's **bold** and `code`."""
     text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
     return re.sub("`(.+?)`", r"<code>\1</code>", text)
 
@@ -105,30 +98,20 @@ class Page:
             "</figcaption></figure>"
         )
 
-    def render(
-        self, title: str, introduction: Sequence[str] = (), faults: Sequence[str] = ()
-    ) -> str:
-        """The whole page.
-
-        introduction: paragraphs above all sections. faults: a sentence for each file that is left
-        out.
-        """
+    def render(self, title: str, faults: Sequence[str] = ()) -> str:
+        """The whole page. faults: a sentence for each file that is left out."""
         style = files.read_bytes(STYLE).decode()
-        head = [f"<p>{html(paragraph)}</p>" for paragraph in introduction]
+        head = f"<header><h1>{html(title)}</h1>"
         if faults:
             items = "".join(f"<li>{html(fault)}</li>" for fault in faults)
-            head.append(
-                f'<div class="warning">Left out, for they cannot be read:<ul>{items}</ul></div>'
-            )
+            head += f'<div class="warning">Left out, for they cannot be read:<ul>{items}</ul></div>'
         self._end_sections(2)
         return "\n".join(
             [
                 '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
                 f"<title>{html(title)}</title><style>\n{style}</style></head><body>",
-                f"<header><h1>{html(title)}</h1>",
-                *head,
-                "</header><main>",
+                f"{head}</header><main>",
                 *self._parts,
                 "</main></body></html>\n",
             ]

@@ -9,7 +9,7 @@ from deepbig_runtime.errors import Problem
 from experiments.datasets import data
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, is_mnist
 from experiments.drawing import error_plots, run_plots
-from experiments.drawing.page import Html, Page
+from experiments.drawing.page import Page
 from experiments.results import cnn_tables, committee_report, comparisons, tables, voting
 from experiments.results.committee_report import Committee, unfinished
 from experiments.results.committees import find_committees
@@ -59,7 +59,6 @@ ERROR_COLUMNS = (
 )
 FIRST = "MNIST", "load_digits"  # data sets
 OWN_DATA = ", data of your own"
-SMALL_P = 1e-9  # smaller ones are not printed
 
 
 def state(run: Run) -> str:
@@ -226,8 +225,8 @@ class Report:
             text = "The paper's claims, and whether the committees above show them."
             self.page.table(text, claims)
 
-    def build(self, links: Sequence[Html] = ()) -> str:
-        """The whole page. links: paragraphs that lead to other pages."""
+    def build(self) -> str:
+        """The whole page."""
         page, counts = self.page, []
         self.add_own()
         for name in self.names:
@@ -242,7 +241,7 @@ class Report:
         page.heading(2, "About this page")
         page.say(INTRODUCTION)
         page.say(f"Found: {', '.join(counts)}. {written}")
-        return page.render(TITLE, links, self.faults)
+        return page.render(TITLE, self.faults)
 
 
 def _own_row(
@@ -251,10 +250,7 @@ def _own_row(
     """A run or committee, its error, and the figures that are shown next to it."""
     row = {"run": name, "error %": error, RECORD_COLUMN: record.text, PAPER_COLUMN: paper.text}
     names = "95 % interval", "wrong", "epochs x images", "time", tables.TIME_SUM
-    row |= {name: cells.get(name, "-") for name in names}
-    for column, p in ("p, record", record.p), ("p, paper", paper.p):
-        row[column] = "-" if p is None else f"{p:.2g}" if p > SMALL_P else f"< {SMALL_P:g}"
-    return row
+    return row | {name: cells.get(name, "-") for name in names}
 
 
 def sources(runs: Mapping[str, Run]) -> list[str]:

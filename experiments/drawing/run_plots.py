@@ -1,18 +1,13 @@
-"""Figures of runs: learning curves, rates and times, parameters, the members of a committee,
-studies.
+"""Figures of runs: learning curves, errors against hours, the members of a committee, studies.
 
 `runs` are runs by the names to draw them with, at least one.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator
 
-from experiments.datasets.dataset import is_mnist
 from experiments.drawing.figures import (
     BLACK,
     BLUE,
@@ -22,11 +17,8 @@ from experiments.drawing.figures import (
     ORANGE,
     PURPLE,
     SKY,
-    SMALL_LEGEND,
-    SMALL_SIZE,
     VERMILION,
     finish,
-    fold,
     frame,
     make_logarithmic,
     plot_rates,
@@ -52,23 +44,6 @@ RUN_STYLES = (
     (GREY, "-", "<"),
 )
 N_HIGHLIGHTED = 3
-PANEL_WIDTH = 3  # inches of one of two panels side by side
-TIME_UNITS = ("h", 3600), ("min", 60), ("s", 1)
-
-PARAMETERS = {  # symbol and unit
-    "sigma": ("σ", "pixels"),
-    "alpha": ("α", "pixels"),
-    "beta": ("largest β", "degrees"),
-    "gamma_x": ("γx", "%"),
-    "gamma_y": ("γy", "%"),
-}
-
-RUN_KINDS = {  # by the images that a run was trained on: colour and marker
-    "deformed": (BLUE, "o"),
-    "undeformed": (VERMILION, "s"),
-    "width-normalised": (BLACK, "^"),
-}
-
 CNN = cnn_tables.PAPER[3]
 STILL, TRANSLATED = cnn_tables.JPEG_NETS  # trained on CIFAR-10 as JPEG
 HOURS_COLOURS = {  # of the nets that are drawn against hours
@@ -81,18 +56,13 @@ HOURS_COLOURS = {  # of the nets that are drawn against hours
 HOURS_COMMITTEES = {"experiment6": "widths", "experiment3": "seeds"}
 
 
-def plot_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Figure:
-    """Training loss, validation and test error, one above the other, with TEfBV marked.
-
-    against: "epochs" or "hours", number of epochs times the median time of one; short times are
-    drawn in minutes or seconds. Raises ValueError if it is something else.
-    """
-    times, label = _times(runs, against)
+def plot_learning_curves(runs: Mapping[str, Run]) -> Figure:
+    """Training loss, validation and test error, one above the other, with TEfBV marked."""
     figure = frame(7)
     panels = loss, validation, test = figure.subplots(3, 1, sharex=True)
     has_zero = False
-    for name, style in _line_styles(runs, _best_first(runs)).items():
-        run, x = runs[name], times[name]
+    for name, style in _line_styles(runs).items():
+        run, x = runs[name], np.array(runs[name].metrics.epoch)
         loss.plot(x, run.metrics.train_loss, **style)
         errors = run.metrics.validation_errors, run.metrics.test_errors
         has_zero |= min(map(min, errors)) == 0
@@ -105,9 +75,8 @@ def plot_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Fi
     test.lines[-1].set_label("TEfBV: where validation error is lowest")
     loss.set_ylabel("training loss, nats")
     validation.set_ylabel("validation error, %")
-    test.set(xlabel=label, ylabel="test error, %")
-    if against == "epochs":
-        tick_integers(test.xaxis)
+    test.set(xlabel="epoch", ylabel="test error, %")
+    tick_integers(test.xaxis)
     for axes in panels:
         make_logarithmic(axes)
     heading = f"Learning curves of {plural(len(runs), 'run')}"
@@ -115,92 +84,6 @@ def plot_learning_curves(runs: Mapping[str, Run], against: str = "epochs") -> Fi
         heading += f"; in colour the {N_HIGHLIGHTED} with the lowest TEfBV"
     heading += "\nno errors at all: drawn as half an error" if has_zero else ""
     return finish(figure, heading, test)
-
-
-def plot_learning_rates(runs: Mapping[str, Run]) -> Figure:
-    """The learning rate of every epoch: one line for all runs that have the same."""
-    same: dict[tuple, list[str]] = {}
-    for name, run in runs.items():
-        same.setdefault(tuple(run.metrics.eta), []).append(name)
-    figure = frame(3.5)
-    axes = figure.add_subplot()
-    drawn = {names[0]: runs[names[0]] for names in same.values()}
-    styles = _line_styles(drawn, _best_first(drawn))
-    for eta, (name, *others) in same.items():
-        style = styles[name]
-        style["label"] += f" and {len(others)} more" if others else ""
-        axes.plot(runs[name].metrics.epoch, eta, **style)
-    axes.set(xlabel="epoch", ylabel="learning rate η")
-    tick_integers(axes.xaxis)
-    make_logarithmic(axes)
-    return finish(figure, f"Learning rates of {plural(len(runs), 'run')}", axes)
-
-
-def plot_parameters(runs: Mapping[str, Run]) -> Figure:
-    """TEfBV against each parameter of the deformation that differs between the deformed runs.
-
-    With 95 % intervals. Undeformed runs stand at "none". Width-normalised runs, deformed or not,
-    are marked. If no parameter differs, all stand at the one sigma.
-    """
-    values = {name: [_largest_value(run, name) for run in runs.values()] for name in PARAMETERS}
-    numbers = {name: sorted({v for v in values[name] if v is not None}) for name in PARAMETERS}
-    differing = [name for name in PARAMETERS if len(numbers[name]) > 1]
-    shown = differing or ["sigma"]
-    columns = min(3, len(shown))
-    rows = math.ceil(len(shown) / columns)
-    figure = frame(1.2 + 2.4 * rows)
-    panels: list[Axes] = []
-    for place, name in enumerate(shown):
-        share = panels[0] if panels else None
-        axes = figure.add_subplot(rows, columns, place + 1, sharey=share)
-        _plot_parameter(axes, values[name], numbers[name], list(runs.values()))
-        axes.set_xlabel(", ".join(PARAMETERS[name]))
-        axes.tick_params(labelleft=place % columns == 0)
-        axes.set_ylabel("" if place % columns else "test error for best validation, %")
-        panels.append(axes)
-    same = ", ".join(
-        f"{symbol} {numbers[name][0]:g} {unit}"
-        for name, (symbol, unit) in PARAMETERS.items()
-        if len(numbers[name]) == 1
-    )
-    heading = f"Test error of {plural(len(runs), 'run')}"
-    heading += ", which may differ in other ways too;\n" if len(runs) > 1 else ";\n"
-    if differing:
-        heading += "runs of the same value are side by side"
-        heading += f";\nthe same where deformed: {same}" if same else ""
-    else:
-        equal = f"where deformed, all have the same values:\n{same}"
-        heading += equal if same else "none is deformed"
-    return finish(figure, heading, panels[0])
-
-
-def _plot_parameter(
-    axes: Axes, values: Sequence[float | None], numbers: Sequence[float], runs: Sequence[Run]
-) -> None:
-    """A panel. values: of each run; None where undeformed. numbers: those values, once, sorted."""
-    kinds = np.array([_kind(run) for run in runs])
-    rates = np.array([run.chosen_errors / len(run.labels) for run in runs])
-    gap, width = min(np.diff(numbers), default=1), numbers[-1] - numbers[0] if numbers else 0
-    apart = max(gap, 0.2 * width)
-    none = numbers[0] - apart if numbers else 0
-    x = np.array([none if value is None else value for value in values], float)
-    # Fixed, so that the fan of a single value does not fill the axis as if it were many values.
-    axes.set_xlim(x.min() - apart, x.max() + apart)
-    for value in np.unique(x):  # runs of the same value stand side by side, by kind, the best first
-        same = np.flatnonzero(x == value)
-        same = same[np.lexsort((rates[same], kinds[same]))]
-        x[same] += 0.4 * gap * ((np.arange(len(same)) + 0.5) / len(same) - 0.5)
-    for kind, (colour, marker) in RUN_KINDS.items():
-        if len(which := np.flatnonzero(kinds == kind)):
-            style: dict = {"fmt": marker, "color": colour, "ms": 4, "mfc": "white", "lw": 0.8}
-            counts = [(runs[int(k)].chosen_errors, len(runs[int(k)].labels)) for k in which]
-            plot_rates(axes, x[which], counts, label=f"{kind}, 95 % interval", **style)
-    crowded = gap < width / 8  # too near each other for a tick at each value
-    ticks = MaxNLocator(4).tick_values(numbers[0], numbers[-1]) if crowded else numbers
-    labels = {tick: f"{tick:g}" for tick in ticks if numbers[0] <= tick <= numbers[-1]}
-    labels |= {none: "none"} if None in values else {}
-    axes.set_xticks(list(labels), list(labels.values()))
-    axes.grid(axis="y", color="0.9")
 
 
 def plot_members(rows: Sequence[CommitteeRow], title: str) -> Figure:
@@ -226,65 +109,6 @@ def plot_members(rows: Sequence[CommitteeRow], title: str) -> Figure:
     axes.set(ylim=(len(names) - 0.4, -0.6), xlabel="test error, %")
     axes.grid(axis="x", color="0.9")
     return finish(figure, title, axes)
-
-
-def plot_error_curves(runs: Mapping[str, Run]) -> Figure:
-    """The test error of convolutional nets after each epoch: a panel for each description.
-
-    With 95 % intervals after the epochs for which the paper of 2011 gives the error, and on MNIST
-    with the paper's values. runs: all on the same data; their outputs are not needed. Of many the
-    longest are in colour, of equally long ones those with the lowest seeds.
-    """
-    panels: dict[str, dict[str, Run]] = {}
-    data = next(iter(runs.values())).config.data.name
-    for name, run in cnn_tables.convolutional_runs(runs, data).items():
-        panel = panels.setdefault(run.config.layers, {})
-        label = f"{plural(run.epochs, 'epoch')}, η {run.config.eta:g}, seed {run.config.seed}"
-        panel[f"{label}, {name}" if label in panel else label] = run
-    columns = min(2, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    figure = frame(0.9 + 2.7 * rows)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for axes, (layers, panel) in zip(grid.flat, panels.items(), strict=False):
-        _plot_error_curve(axes, panel)
-        axes.set_title(fold(layers, PANEL_WIDTH, SMALL_SIZE), fontsize=SMALL_SIZE)
-    for axes in grid.flat[len(panels) :]:
-        axes.remove()
-    last = max(cnn_tables.EARLY[-1], *(run.epochs for run in runs.values()))
-    grid[0, 0].set_xlim(0.85, 1.2 * last)
-    for axes in grid[:, 0]:
-        axes.set_ylabel("test error, %")
-    for axes in figure.axes[-columns:]:  # below the others
-        axes.set_xlabel("epoch")
-        axes.tick_params(labelbottom=True)
-    early = ", ".join(map(str, cnn_tables.EARLY))
-    heading = f"Test error of {plural(len(runs), 'convolutional net')} after each epoch;\n"
-    return finish(figure, heading + f"bars: 95 % intervals after {early} epochs")
-
-
-def _plot_error_curve(axes: Axes, runs: Mapping[str, Run]) -> None:
-    """The panel of one net. runs: the longest first."""
-    for name, style in _line_styles(runs, list(runs)).items():
-        run = runs[name]
-        errors, n_test = run.metrics.test_errors, run.config.data.n_test
-        axes.plot(run.metrics.epoch, _percent(errors, n_test), **style)
-        early = [epoch for epoch in cnn_tables.EARLY if epoch <= run.epochs]
-        counts = [(errors[epoch - 1], n_test) for epoch in early]
-        bar: dict = {"fmt": "none", "ecolor": style["color"], "elinewidth": 0.8, "capsize": 2}
-        plot_rates(axes, early, counts, label="_interval", **bar)
-    config = next(iter(runs.values())).config
-    paper = cnn_tables.paper_net(config.layers)
-    if paper and is_mnist(config.data.name):
-        if paper.early:
-            style = {"ls": "none", "marker": "*", "ms": 9, "mfc": "white", "mec": BLACK}
-            axes.plot(cnn_tables.EARLY, paper.early, label="the paper", zorder=5, **style)
-        label = f"the paper, {cnn_tables.PAPER_EPOCHS} epochs"
-        axes.axhline(paper.tefbv, color=BLACK, lw=0.8, label=label)  # no run has such a line
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    make_logarithmic(axes)
-    axes.legend(**SMALL_LEGEND)
 
 
 def plot_error_against_hours(
@@ -370,29 +194,11 @@ def plot_error_against_hours(
     return finish(figure, heading + "Bars: 95 % intervals. Stars: the papers', 2010 on a GTX 280.")
 
 
-def _times(runs: Mapping[str, Run], against: str) -> tuple[dict[str, np.ndarray], str]:
-    """Where on the x axis the epochs of each run are, and what that axis shows."""
-    if against == "epochs":
-        return {name: np.array(run.metrics.epoch) for name, run in runs.items()}, "epoch"
-    if against != "hours":
-        raise ValueError(f"expected 'epochs' or 'hours' to draw against, got {against!r}")
-    longest = max(run.seconds_by_median for run in runs.values())
-    unit, seconds = next((u, s) for u, s in TIME_UNITS if longest >= 2 * s or s == 1)
-    times = {
-        name: run.seconds_by_median / run.epochs / seconds * np.array(run.metrics.epoch)
-        for name, run in runs.items()
-    }
-    return times, f"number of epochs x median time of one, {unit}"
-
-
-def _best_first(runs: Mapping[str, Run]) -> list[str]:
-    return sorted(runs, key=lambda name: runs[name].chosen_errors / runs[name].config.data.n_test)
-
-
-def _line_styles(runs: Mapping[str, Run], ranked: list[str]) -> dict[str, dict]:
-    """Line style of each run. Of many runs the first in `ranked` have a colour, and come last."""
+def _line_styles(runs: Mapping[str, Run]) -> dict[str, dict]:
+    """Line style of each run. Of many runs the best have a colour, and come last."""
     marked, others = list(runs), []
     if len(runs) > len(RUN_STYLES):
+        ranked = sorted(runs, key=lambda name: runs[name].chosen_errors / len(runs[name].labels))
         marked, others = ranked[:N_HIGHLIGHTED], ranked[N_HIGHLIGHTED:]
     styles: dict[str, dict] = {}
     for name in others:
@@ -408,21 +214,6 @@ def _line_styles(runs: Mapping[str, Run], ranked: list[str]) -> dict[str, dict]:
 def _percent(errors: Sequence[int], n: int) -> np.ndarray:
     """Counts of errors in percent; a logarithmic axis has no 0, so that becomes half an error."""
     return 100 * np.maximum(errors, 0.5) / n
-
-
-def _largest_value(run: Run, name: str) -> float | None:
-    """A parameter of a run's deformation, of beta the largest angle; None if undeformed."""
-    deformation = run.config.deformation
-    if deformation is None:
-        return None
-    return max(deformation.beta) if name == "beta" else getattr(deformation, name)
-
-
-def _kind(run: Run) -> str:
-    """The kind in RUN_KINDS. Width-normalised runs are one: its effect would hide a parameter's."""
-    if run.config.data.width:
-        return "width-normalised"
-    return "deformed" if run.config.deformation else "undeformed"
 
 
 def plot_study(rows: Sequence[StudyRow]) -> Figure:

@@ -288,11 +288,6 @@ def images_trained(rows: Sequence[CommitteeRow]) -> int:
     return min(int(row.epochs) * int(row.images_an_epoch) for row in rows if row.is_member)
 
 
-def has_order(rows: Sequence[CommitteeRow]) -> bool:
-    """Whether all committees of ORDER are there."""
-    return {name for _, *pair in ORDER for name in pair} <= by_committee(rows).keys()
-
-
 def order_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
     """Whether our committees come in the paper's order.
 
@@ -333,7 +328,8 @@ def side_by_side(rows: Sequence[CommitteeRow]) -> list[list[dict[str, str]]]:
     """The tables of several committees of equal size: the nets, the results, and the paper's claims
     if all committees that they compare are there.
     """
-    order = [order_table(rows)] if has_order(rows) else []
+    compared = {name for _, *pair in ORDER for name in pair}
+    order = [order_table(rows)] if compared <= by_committee(rows).keys() else []
     return [summary_table(rows), committee_table(rows), *order]
 
 

@@ -27,11 +27,10 @@ EXPLAINED = (
 class Comparison(NamedTuple):
     """text: 'worse than 0.49', in percent, and how the other training differs; "-" for no other.
 
-    p: None without a test. record: the name of the other's record.
+    record: the name of the other's record.
     """
 
     text: str = "-"
-    p: float | None = None
     record: str = ""
 
 
@@ -42,12 +41,12 @@ def fisher(errors: int, other: int, n: int) -> float:
     return float(fisher_exact([[errors, n - errors], [other, n - other]]).pvalue)
 
 
-def _judge(errors: int, n: int, percent: float, note: str, p: float | None = None) -> Comparison:
+def _judge(errors: int, n: int, percent: float, note: str, p: float | None = None) -> str:
     """errors: of n test images. percent: the other's errors. p: Fisher's where none is given."""
     if p is None:
         p = fisher(errors, round(percent * n / 100), n)
     verdict = "worse than" if 100 * errors / n > percent else "better than"
-    return Comparison(f"**{verdict if p < LEVEL else 'within chance of'}** {percent:.2f}{note}", p)
+    return f"**{verdict if p < LEVEL else 'within chance of'}** {percent:.2f}{note}"
 
 
 def _compare(run: Run, errors: int, percent: float, n_train: int, *epochs: int) -> Comparison:
@@ -57,8 +56,8 @@ def _compare(run: Run, errors: int, percent: float, n_train: int, *epochs: int) 
         done, planned = epochs
         note = f" after {done:,}" + (f" of {planned:,}" if done < planned else "") + " epochs"
     note += "" if n_train == run.config.data.n_train else f" on {n_train:,} images"
-    text, p, _ = _judge(errors, n, percent, note)
-    return Comparison(text if errors == run.chosen_errors else f"{100 * errors / n:.2f}, {text}", p)
+    text = _judge(errors, n, percent, note)
+    return Comparison(text if errors == run.chosen_errors else f"{100 * errors / n:.2f}, {text}")
 
 
 def _errors_after(run: Run, epochs: int) -> int:
@@ -141,9 +140,11 @@ def committee_with_record(
     if other.images_an_epoch != own.images_an_epoch:
         note += f" on {other.images_an_epoch} images"
     p = committee_report.mcnemar(own, other)
-    return _judge(own.errors, own.n_test, other.percent, note, p)._replace(record=name)
+    return Comparison(_judge(own.errors, own.n_test, other.percent, note, p), name)
 
 
 def committee_with_paper(own: CommitteeRow) -> Comparison:
     """A committee's row beside the paper's, for whose number of epochs there is no word."""
-    return Comparison() if own.paper is None else _judge(own.errors, own.n_test, own.paper, "")
+    if own.paper is None:
+        return Comparison()
+    return Comparison(_judge(own.errors, own.n_test, own.paper, ""))

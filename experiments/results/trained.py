@@ -16,7 +16,6 @@ from experiments.training.store import Run
 
 N_TRAIN = 60_000  # training images of MNIST
 PREPARED_AS = "MNIST"  # pictures and drawings are cut out and centred as the digits of this data
-OLD_SUFFIX = ".net"  # of nets in sealed HDF5 files, which no version writes any more
 TRAIN = 'make table1 ARGS="--nets 1"'
 DEFAULT = (
     "a net that comes along; or the best run of its kind on all of MNIST, deformed, below "
@@ -32,13 +31,8 @@ def load(path: Path) -> NetFile:
     """The net in a net file, or that of a run file at its chosen epoch.
 
     Raises files.FileFault if a file is missing or damaged, Problem if it is of a net for images
-    that are prepared in another way, or of an older version.
+    that are prepared in another way.
     """
-    if path.suffix == OLD_SUFFIX:
-        raise Problem(
-            f"{path} is of an older version of this program; write the net of its run anew with "
-            f"'python -m experiments.export --net RUN.h5', as RUN{net_files.SUFFIX}"
-        )
     found = read(path)
     if found.config.data.name in KINDS and not is_for_pictures(found.config):
         raise Problem(

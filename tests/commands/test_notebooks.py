@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from browser import browser, check_page  # noqa: F401, a fixture
+from browser import check_page
 from factories import changed, make_run
 from mnist_files import REAL, needs_mnist
 from waiting import HANG_SECONDS, wait_until
@@ -27,12 +27,12 @@ from mlp_gpu import network
 
 FIGURES = {  # of the nets that come along, and of records
     "committee": 8,
-    "convolution": 10,
-    "deformations": 5,
+    "convolution": 9,
+    "deformations": 3,
     "kernels": 19,
     "ladder": 5,
-    "misclassified_digits": 6,
-    "training": 3,
+    "misclassified_digits": 4,
+    "training": 1,
 }
 MAX_BYTES = 4_000_000  # of all notebooks
 VARIES = "nbval-ignore-output"  # the tag of a cell whose text depends on processor or compiler
@@ -72,19 +72,6 @@ def texts(cell):
             yield from map("".join, shown.values())
 
 
-def test_notebooks_begin_with_a_command_and_define_nothing():
-    assert notebooks.names() == sorted(FIGURES)
-    for path in notebooks.FOLDER.glob("*.ipynb"):
-        first, *_ = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        text = "".join(first["source"])
-        assert first["cell_type"] == "markdown"
-        assert text.startswith("# ")
-        assert re.search(r"`make [a-z]", text)
-        for cell in code_cells(notebooks.FOLDER, path.stem):
-            assert len(cell["source"]) <= 10
-            assert not re.search(r"^\s*(def|class)\b", "".join(cell["source"]), re.MULTILINE)
-
-
 @pytest.mark.parametrize("name", FIGURES)
 def test_committed_outputs_are_whole_and_show_no_error_and_no_path(name):
     cells = code_cells(notebooks.FOLDER, name)
@@ -97,7 +84,8 @@ def test_committed_outputs_are_whole_and_show_no_error_and_no_path(name):
         assert not re.search(r"""(^|[\s"'(=:])/\w+/""", text), text
 
 
-def test_notebooks_are_small_enough_to_be_committed():
+def test_notebooks_are_known_and_small_enough_to_be_committed():
+    assert notebooks.names() == sorted(FIGURES)
     assert sum(path.stat().st_size for path in notebooks.FOLDER.iterdir()) <= MAX_BYTES
 
 
@@ -114,7 +102,7 @@ def test_committed_texts_are_those_of_a_new_execution(name, written):
 @needs_mnist
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_figure_is_on_the_page_and_nothing_overflows(name, width, written, browser, tmp_path):  # noqa: F811
+def test_every_figure_is_on_the_page_and_nothing_overflows(name, width, written, browser, tmp_path):
     facts = check_page(
         browser, written / f"{name}.html", width, screenshot=tmp_path / f"{name}.png"
     )

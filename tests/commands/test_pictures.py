@@ -17,8 +17,7 @@ from experiments.training import store
 from experiments.training.configs import make_config
 from mlp_gpu.training import Schedule
 
-OF_RUNS = ("misclassified", "confusion", "second_guesses", "hardest", "learning_curves")
-OF_RUNS += ("learning_curves_hours", "learning_rates", "parameters")
+OF_RUNS = "misclassified", "confusion", "hardest", "learning_curves"
 OF_RECORDS = "times", "roofline", "ladder", "study", "error_against_hours"
 
 
@@ -73,8 +72,8 @@ def keep(monkeypatch, drawn, *functions):
     """Have functions keep what they get, in a dictionary by their names, instead of drawing."""
     for module, name in functions:
 
-        def draw(*given, name=name, **options):
-            drawn[name] = given, options
+        def draw(*given, name=name):
+            drawn[name] = given
             return Figure()
 
         monkeypatch.setattr(module, f"plot_{name}", draw)
@@ -83,18 +82,14 @@ def keep(monkeypatch, drawn, *functions):
 def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch, capsys):
     runs = {path.stem: store.read_run(path) for path in store.run_files(folder)}
     images, drawn = data.load("digits").test_images, {}
-    of_errors = [(error_plots, name) for name in ("confusion", "ranks", "hardest")]
-    of_runs = [(run_plots, name) for name in ("learning_curves", "parameters", "members")]
-    keep(monkeypatch, drawn, *of_errors, *of_runs)
+    of_errors = [(error_plots, name) for name in ("confusion", "hardest")]
+    keep(monkeypatch, drawn, *of_errors, (run_plots, "members"))
     found = pictures.run_pictures(runs, images)
-    for name in ("confusion", "second_guesses", "hardest", "learning_curves_hours", "parameters"):
+    for name in ("confusion", "hardest", "experiment3-load_digits_members"):
         found[name]()
-    found["experiment3-load_digits_members"]()
-    assert drawn["confusion"][0][0] is runs["original-seed6-load_digits"].outputs
-    assert drawn["ranks"] == drawn["parameters"] == ((runs,), {})
-    assert drawn["hardest"] == ((runs, images), {})
-    assert drawn["learning_curves"] == ((runs,), {"against": "hours"})
-    ((rows, title), _) = drawn["members"]
+    assert drawn["confusion"][0] is runs["original-seed6-load_digits"].outputs
+    assert drawn["hardest"] == (runs, images)
+    rows, title = drawn["members"]
     assert title == committees.find_committees(runs)[0].title
     assert examples.load_committees(runs) == {title: rows}
     # Without one of its members there is no committee, and none is recorded.
@@ -104,54 +99,32 @@ def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch, capsys
     assert "among these runs\n'make committee' trains them\n" in capsys.readouterr().out
 
 
-@pytest.fixture(scope="module")
-def convolutional(tmp_path_factory):
-    """Three tiny convolutional nets, trained for an epoch; the weights of the best are gone."""
-    folder = tmp_path_factory.mktemp("convolutional")
+def test_convolutional_figures_are_of_the_best_net_with_weights(tmp_path, monkeypatch):
     tiny = ["--data", "digits", "--epochs", "1", "--limit", "50", "--workers", "1"]
-    for net, seeds in (("3M5s1-MP2-7N", "0,1"), ("4M5s2-6N", "0")):
-        cnn.main([*tiny, "--net", net, "--seeds", seeds, "--out", str(folder)])
-    path = folder / "4M5s2-6N-seed0-load_digits.h5"
-    best = store.read_run(path)
-    best.metrics.test_errors = [0]
-    best.outputs = np.eye(10, dtype=np.float32)[best.labels]
-    store.write_run(path, best)
-    store.weights_path(path).unlink()
-    return folder
-
-
-def test_convolutional_nets_have_figures_of_their_own(convolutional, tmp_path, monkeypatch):
-    drawn = {}
-    of_net = [(conv_plots, name) for name in ("kernels", "maps")]
-    keep(monkeypatch, drawn, (run_plots, "error_curves"), *of_net)
-    names = [f"convolution_{name}" for name in ("errors", "kernels", "maps")]
-    pictures.main([*names, "--runs", str(convolutional), "--out", str(tmp_path), "--png-only"])
-    assert {path.stem for path in tmp_path.iterdir()} == set(names)
-    runs = examples.load_runs(convolutional)
-    ((of_curves,), _) = drawn["error_curves"]
-    assert list(of_curves) == list(runs)
-    assert len(runs) == 3
-    # Of those whose weights are there the best one.
-    best = min(
-        (name for name in runs if name.startswith("3M5")), key=lambda name: runs[name].chosen_errors
-    )
-    net = examples.load_convolutional(convolutional / f"{best}.h5")
-    heading = runs[best].config.title
-    (kernels, _), (maps, _) = drawn["kernels"], drawn["maps"]
-    for found in kernels, maps:
-        for W, V in zip(found[0].weights, net.weights, strict=True):
+    cnn.main([*tiny, "--net", "3M5s1-MP2-7N", "--seeds", "0,1,2", "--out", str(tmp_path)])
+    (path, _, lost), drawn = store.run_files(tmp_path), {}
+    for best, errors in ((path, 1), (lost, 0)):
+        run = store.read_run(best)
+        run.metrics.test_errors = [errors]
+        store.write_run(best, run)
+    store.weights_path(lost).unlink()
+    keep(monkeypatch, drawn, (conv_plots, "kernels"), (conv_plots, "maps"))
+    names = ["convolution_kernels", "convolution_maps"]
+    out = tmp_path / "out"
+    pictures.main([*names, "--runs", str(tmp_path), "--out", str(out), "--png-only"])
+    assert {written.stem for written in out.iterdir()} == set(names)
+    assert pictures.net_pictures({lost.stem: run}, tmp_path, None) == {}
+    run, net = store.read_run(path), examples.load_convolutional(path)
+    for found, *_ in drawn.values():
+        for W, V in zip(found.weights, net.weights, strict=True):
             assert W is None or np.array_equal(W, V)
-    assert kernels[1] == heading
-    _, states, label, said, _ = maps
+    assert drawn["kernels"][1] == run.config.title
+    _, states, label, heading, _ = drawn["maps"]
     digits = data.load("digits")
     assert np.array_equal(states[0][:, :, 0], digits.test_images[0])
-    np.testing.assert_allclose(states[-1].ravel(), runs[best].outputs[0], rtol=1e-5)
+    np.testing.assert_allclose(states[-1].ravel(), run.outputs[0], rtol=1e-5)
     assert label == digits.test_labels[0]
-    assert said.startswith(heading)
-    runs = {name: run for name, run in runs.items() if name.startswith("4M5")}  # without weights
-    found = pictures.net_pictures(runs, convolutional, digits.test_images)
-    assert list(found) == ["convolution_errors"]
-    assert pictures.net_pictures({}, convolutional, digits.test_images) == {}
+    assert heading.startswith(run.config.title)
 
 
 def test_there_are_no_figures_of_records_without_records(empty, monkeypatch):

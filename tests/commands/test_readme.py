@@ -11,7 +11,6 @@ from PIL import Image
 from deepbig_runtime.errors import Problem
 from experiments import readme
 from experiments.drawing import figures
-from experiments.results import tables
 from experiments.results.record_tables import gpu_check_table
 from experiments.results.records import GpuCheckRecord, GpuCheckRow, read_results
 from experiments.training import jobs
@@ -94,36 +93,9 @@ def test_without_records_main_writes_that_nothing_is_measured(empty, capsys):
     assert capsys.readouterr().out == "".join(f"written: {page}\n" for page in pages)
     for page, parts in pages.items():
         assert (empty / page).read_text() == readme.render(page_of(parts), parts, page)
-    said = tables.TIME_EXPLAINED
-    for page in (
-        "results/README.md",
-        "docs/online-in-blocks.md",
-        "docs/promises.md",
-        "docs/recognise.md",
-    ):
-        measured = {name: text for name, text in pages[page].items() if name != "experiments"}
-        assert {*measured.values(), said} == {readme.NOT_MEASURED, said}
-    assert pages["results/README.md"]["experiments"].count("not measured yet") == 7
-    parts = pages["README.md"]
-    assert parts["printed"] == pages["docs/benchmarks.md"]["starts"] == readme.NOT_MEASURED
-    assert parts["nets"].count("not measured yet") == 11
-
-
-def test_every_record_has_a_name_that_is_explained():
-    """Names in the first column of a table. N, S and E are numbers, LAYERS those of a net."""
-    cells = re.findall(r"^\| (`.+?) \|", text_of("results/README.md"), re.MULTILINE)
-    names = re.findall(r"`(\w[^`]*\.(?:json|csv|png))`", "".join(cells))
-    numbers = "(?<=net)N|(?<=cnn)N|(?<=committee)N|(?<=seed)S|(?<=experiment)E"
-    patterns = [re.sub(numbers, r"\\d+", name) for name in names]
-    patterns = [pattern.replace("LAYERS", r"\d+M[\dMNPscpx-]+") for pattern in patterns]
-    results = REPOSITORY / "results"
-    found = [path for path in results.rglob("*.*") if path != results / "README.md"]
-    assert len(found) > 20
-    for path in found:
-        by_name = path.parent.name in ("pictures", "deformations")
-        stem = path.stem.removesuffix("-dark")
-        name = f"{path.parent.name}/{stem}.png" if by_name else f"{stem}{path.suffix}"
-        assert any(re.fullmatch(one, name) for one in patterns), f"what is {name}?"
+    texts = [item for parts in pages.values() for item in parts.items()]
+    others = {name for name, text in texts if "not measured yet" not in text.lower()}
+    assert others == {"times", "columns", "cnn-columns", "expectations"}
 
 
 def test_no_record_names_a_folder_of_the_machine_it_is_from():

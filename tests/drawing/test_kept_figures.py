@@ -7,7 +7,6 @@ After a change of a figure: look at it, then write the file anew with
 import hashlib
 import json
 import os
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,13 +16,11 @@ import pytest
 from bench_rows import all_engines, engine, on_cpu, on_gpu
 from committee_cases import committee_row
 from drawn import (
-    DEFORMATION,
     IMAGES,
     LABELS,
     ON_JPEGS,
     assert_readable,
     make_committee,
-    make_conv_run,
     make_run,
     make_runs,
     make_varied_committee,
@@ -87,47 +84,6 @@ def pulling(described, side, neuron):
 
 
 # Runs
-
-
-def equally_deformed(n):
-    runs = make_varied_runs(n)
-    for run in runs.values():
-        if run.config.deformation:
-            run.config = factories.changed(run.config, deformation=DEFORMATION)
-    return runs
-
-
-def of_nets(n):
-    described = [*(paper.layers for paper in cnn_tables.PAPER.values()), "3M5", "7N", "3M29"]
-    epochs = 34 if n == 7 else 1
-    return {f"{k}": make_conv_run(described[-k % 7], k, epochs) for k in range(min(n, 12))}
-
-
-def of_all_kinds():
-    """Runs of one value of sigma and another, deformed or not, width-normalised or not."""
-    eight = replace(DEFORMATION, sigma=8.0)
-    cases = ((0.2, {}), (0.2, {"width": 10}), (0.8, {"deformation": eight}))
-    cases += ((0.8, {"deformation": None}), (0.9, {"deformation": None, "width": 20}))
-    cases += ((0.8, {}), (0.9, {"width": 10}))
-    return {f"{seed}": make_run(seed, right=r, **more) for seed, (r, more) in enumerate(cases)}
-
-
-def of_net_twice():
-    """Runs of the paper's nets, and of another; two that only their names tell apart."""
-    third, fourth = cnn_tables.PAPER[3].layers, cnn_tables.PAPER[4].layers
-    runs = {"a": make_conv_run(fourth, 0, epochs=2), "b": make_conv_run("3M5", 1)}
-    runs |= {"c": make_conv_run(third, 2, epochs=10)}
-    runs |= {name: make_conv_run(third, 3, eta=0.004) for name in "de"}
-    runs["d"].metrics.test_errors[0] = 0
-    for run in runs.values():  # records have none
-        run.outputs, run.labels = np.empty((0, 0)), np.empty(0)
-    return runs
-
-
-def with_equal_rates(n):
-    runs = make_runs(n)
-    runs["net 2"].metrics.eta = [0.1, 0.03, 0.02, 0.01, 0.005, 0.004, 0.001]
-    return runs
 
 
 def without_errors():
@@ -223,14 +179,7 @@ TIMES = [
 ]
 OF_RUNS = {
     "learning curves": (run_plots.plot_learning_curves, make_varied_runs),
-    "hours": (partial(run_plots.plot_learning_curves, against="hours"), make_varied_runs),
-    "rates": (run_plots.plot_learning_rates, make_varied_runs),
-    "parameters": (run_plots.plot_parameters, make_varied_runs),
-    "one deformation": (run_plots.plot_parameters, equally_deformed),
-    "error curves": (run_plots.plot_error_curves, of_nets),
-    "ranks": (error_plots.plot_ranks, make_varied_runs),
     "hardest": (partial(error_plots.plot_hardest, images=IMAGES), make_varied_runs),
-    "outputs": (partial(error_plots.plot_outputs, index=3, images=IMAGES), make_varied_runs),
 }
 SMALL = engine("engine cpu", "841-800-10", 40.0, 50, bytes=1000)
 OLD = [structs.replace(row, flops=None) for row in on_cpu()]  # which had none of nets
@@ -248,28 +197,19 @@ FIGURES = {
         for name, (draw, make) in OF_RUNS.items()
         for n in (1, 7, 40)
     },
-    "parameters, all kinds": lambda: run_plots.plot_parameters(of_all_kinds()),
-    "parameters, undeformed": lambda: run_plots.plot_parameters(make_runs(3, deformation=None)),
-    "error curves, a net twice": lambda: run_plots.plot_error_curves(of_net_twice()),
-    "error curves, digits": lambda: run_plots.plot_error_curves(
-        {"a": make_conv_run(cnn_tables.PAPER[3].layers, data="load_digits")}
-    ),
     "learning curves, 8": lambda: run_plots.plot_learning_curves(make_runs(8)),
     "learning curves, 9": lambda: run_plots.plot_learning_curves(make_runs(9)),
     "learning curves, no errors": lambda: run_plots.plot_learning_curves(without_errors()),
-    "rates, equal": lambda: run_plots.plot_learning_rates(with_equal_rates(4)),
     "error against hours": against_hours,
     "wrong, 3": partial(wrong_digits, 3),
     "wrong, 35": partial(wrong_digits, 35),
     "wrong, 101": partial(wrong_digits, 101),
     "wrong, own classes": partial(of_own, error_plots.plot_wrong),
     "hardest, own classes": partial(of_own, error_plots.plot_hardest, n=2),
-    "outputs, own classes": partial(of_own, error_plots.plot_outputs, index=3),
     "confusion, own classes": partial(of_own, error_plots.plot_confusion),
     "confusion, 62 classes": partial(many_classes, 62),
     "members, 7": lambda: of_committee(run_plots.plot_members, make_varied_committee(7)),
     "shared, 7": lambda: of_committee(error_plots.plot_shared, make_varied_committee(7)),
-    "shared, no paper": lambda: of_committee(error_plots.plot_shared, make_committee(3)),
     "shared, no errors": lambda: of_committee(error_plots.plot_shared, perfect(make_committee(2))),
     "members, no paper": lambda: of_committee(run_plots.plot_members, make_committee(3)),
     "confusion, none": lambda: error_plots.plot_confusion(

@@ -117,28 +117,17 @@ def test_one_module_of_a_package_imports_numbas_cuda():
 # Imports on demand: heavy packages, and packages that are not installed everywhere
 
 ENGINES = ("mlp_gpu.cpu", "mlp_gpu.cuda", "numba")
-SLOW = (
-    "distributed",
-    "sklearn",
-    "scipy.stats",
-    "scipy.ndimage",
-    "torch",
-    "nbconvert",
-)
+SLOW = "distributed", "sklearn", "scipy.stats", "scipy.ndimage", "torch", "nbconvert"
+WITHOUT_FIGURES = "training.jobs", "watch", "export", "table1"
+WITH_FIGURES = "figure1", "report", "committee", "pictures"
 
 
 @pytest.mark.parametrize(
     ("module", "spared"),
     [
         ("experiments.training.store", ("argparse", *ENGINES, *SLOW, "matplotlib")),
-        ("experiments.training.jobs", (*ENGINES, *SLOW, "matplotlib")),
-        ("experiments.watch", (*ENGINES, *SLOW, "matplotlib")),
-        ("experiments.export", (*ENGINES, *SLOW, "matplotlib")),
-        ("experiments.figure1", (*ENGINES, *SLOW)),
-        ("experiments.report", (*ENGINES, *SLOW)),
-        ("experiments.table1", (*ENGINES, *SLOW, "matplotlib")),
-        ("experiments.committee", (*ENGINES, *SLOW)),
-        ("experiments.pictures", (*ENGINES, *SLOW)),
+        *((f"experiments.{name}", (*ENGINES, *SLOW, "matplotlib")) for name in WITHOUT_FIGURES),
+        *((f"experiments.{name}", (*ENGINES, *SLOW)) for name in WITH_FIGURES),
         ("experiments.bench", ("matplotlib", *SLOW)),
     ],
 )

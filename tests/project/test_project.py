@@ -91,18 +91,20 @@ def test_citation_and_licence_are_those_of_pyproject():
     assert citation["version"] == deepbig.__version__
     assert citation["license"] == PROJECT["license"] == "BSD-3-Clause"
     (path,) = PROJECT["license-files"]
-    text = (REPOSITORY / path).read_text()
-    assert "the deepbig developers" in text
-    assert text.count("Redistribution") == 3  # its three clauses begin after the first
-    assert {entry["year"] for entry in citation["references"]} == {2010, 2011, 2012}
+    assert "the deepbig developers" in (REPOSITORY / path).read_text()
+
+
+def said_by_make(*arguments):
+    """What make prints in the repository."""
+    command = ["make", "--no-print-directory", *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return done.stdout
 
 
 def test_help_lists_every_target_in_its_group():
     makefile = (REPOSITORY / "Makefile").read_text()
     targets = re.search(r"\.PHONY: (.+)", makefile)[1].split()
-    said = subprocess.run(
-        ["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    ).stdout
+    said = said_by_make("help")
     assert re.findall(r"^(\w+)$", said, re.MULTILINE) == ["train", "look", "measure", "maintain"]
     assert re.findall(r"^  make (\S+) +\w.+$", said, re.MULTILINE) == targets[1:]
     assert set(re.findall(r"^([a-z][\w-]*):", makefile, re.MULTILINE)) == {
@@ -113,13 +115,7 @@ def test_help_lists_every_target_in_its_group():
 
 def test_targets_run_on_an_interpreter_without_installing():
     for target in ("table1", "figure1", "kernels", "gpu-check", "test", "test-all", "lint"):
-        said = subprocess.run(
-            ["make", "--no-print-directory", "-n", target, "PYTHON=some-python", "VENV="],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        said = said_by_make("-n", target, "PYTHON=some-python", "VENV=")
         assert re.search(r"^some-python -m (experiments|pytest|ruff)\b", said, re.MULTILINE)
         assert not re.search("pip|venv", said)
 
@@ -134,12 +130,6 @@ def test_targets_run_on_an_interpreter_without_installing():
     ],
 )
 def test_target_installs_the_packages_it_needs(target, locks, tmp_path):
-    said = subprocess.run(
-        ["make", "--no-print-directory", "-n", target, f"VENV={tmp_path / 'venv'}"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    said = said_by_make("-n", target, f"VENV={tmp_path / 'venv'}")
     installed = re.findall(r"--requirement requirements/(\S+)\.lock", said)
     assert set(installed) - {"$cuda"} == locks  # $cuda: where there is a driver

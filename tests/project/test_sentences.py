@@ -34,26 +34,25 @@ def committee(results, experiment, folder):
 # --- README.md
 
 
+def trained(results, name, paper):
+    """Errors of a recorded run and of the paper's net, and the training of the run."""
+    row = record(results, name)
+    return row.tefbv_errors, row.tefbv, paper.tefbv, row.epochs, duration(row.seconds_by_median)
+
+
 def net1(results):
-    row, paper = record(results, "paper-net1-seed0"), tables.PAPER[1]
-    cost = tables.PAPER_EPOCHS, duration(row.seconds_by_median), paper.hours
-    return row.tefbv_errors, row.tefbv, paper.tefbv, *cost
+    paper = tables.PAPER[1]
+    return *trained(results, "paper-net1-seed0", paper), paper.hours
 
 
 def net4(results):
-    row, paper = record(results, "gpu800-net4-seed0"), tables.PAPER[4]
-    return (
-        *(row.tefbv_errors, row.tefbv, paper.tefbv, row.epochs, duration(row.seconds_by_median)),
-        *(tables.PAPER_EPOCHS, paper.hours),
-    )
+    paper = tables.PAPER[4]
+    return *trained(results, "gpu800-net4-seed0", paper), tables.PAPER_EPOCHS, paper.hours
 
 
 def convolutional(results):
-    row, paper = (
-        record(results, "paper-20M5s1-60M5s1c50p-100M3c50p-150N-seed0"),
-        cnn_tables.PAPER[3],
-    )
-    return row.tefbv_errors, row.tefbv, paper.tefbv, row.epochs, duration(row.seconds_by_median)
+    name = "paper-20M5s1-60M5s1c50p-100M3c50p-150N-seed0"
+    return trained(results, name, cnn_tables.PAPER[3])
 
 
 def two_committees(results):

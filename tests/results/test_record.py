@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from deepbig_runtime.errors import Problem
 from experiments import record
 from experiments.results import cnn_tables, records, tables
-from experiments.results.rows import rows_text, to_cells
+from experiments.results.rows import rows_text
 from experiments.training import store
-from experiments.training.formatting import csv_text
 
 
 def write_csv(path, rows):
@@ -88,13 +87,6 @@ def test_a_committee_of_given_runs_is_recorded_with_what_is_wrong_for_all(empty)
     target = record.write_committee(write_csv(empty / "mixed" / "committee.csv", rows))
     assert target.name == "mixed-committee.csv"
     assert records.read_results().committees == {target: rows}
-    for places in ("3 x", "-1", "3,7", "3 3", "3 100", "3"):
-        cells = [to_cells(row) for row in rows]
-        cells[-1]["wrong_digits"] = places
-        path = empty / "other.csv"
-        path.write_text(csv_text(cells))
-        with pytest.raises(record.files.FileFault, match=r"row 3.*wrong_digits"):
-            record.write_committee(path)
 
 
 @pytest.mark.parametrize(
@@ -111,19 +103,6 @@ def test_rows_that_are_no_committee_are_refused(tmp_path, change, complaint):
     change(rows)
     with pytest.raises(record.files.FileFault, match=complaint):
         records.read_committee(write_csv(tmp_path / "a.csv", rows))
-
-
-@pytest.mark.parametrize(
-    "changes", [{"sizes": (841, 800, 10)}, {"data": {"width": 10}}, {"data": {"n_validation": 5}}]
-)
-def test_member_of_a_committee_is_recorded_and_in_no_table(empty, changes):
-    store.write_run(empty / "a.h5", make_run(**changes))
-    record.write_record(empty / "a.h5")
-    found = records.read_results()
-    assert not found.faults
-    (run,) = found.runs.values()
-    assert not tables.is_table1(run)
-    assert cnn_tables.longest_runs([run]) == {}
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def test_nets_of_ones_own_and_images_held_out_stand_beside_no_figure():
     own, apart = make_run(sizes=(841, 30, 10)), make_run(data={"n_validation": 100})
     assert not tables.is_table1(own)
     assert not tables.is_table1(apart)
+    assert not tables.is_table1(make_run(data={"width": 10}))
     text = table1.report([own, apart])
     assert text.startswith("# Perceptrons on MNIST\n")
     assert "paper TEfBV" not in text

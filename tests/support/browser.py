@@ -1,9 +1,5 @@
-"""HTML files as a headless Chromium shows and prints them, without a network.
+"""HTML files as a headless Chromium shows them, without a network."""
 
-A test file imports the fixture `browser` and gives it to `check_page` and `print_page`.
-"""
-
-import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +13,6 @@ ARGUMENTS += "--disable-background-networking", "--disable-component-update", "-
 OWN = "file:", "data:", "blob:", "about:"  # requests that stay on this machine
 MAX_PHONE_WIDTH = 600  # pixels; pages narrower than this are shown as on a phone
 TIMEOUT_MS = 300_000  # ten times what the slowest machine takes: it is no fault of the page
-A4_WIDTH = 1009  # pixels across a landscape page of A4 between margins of 15 mm
 
 # What the page has, and what is wrong with it.
 INSPECT = r"""
@@ -71,10 +66,10 @@ class Chromium:
         self._ask(self._playwright.stop)
         self._thread.shutdown()
 
-    def visit(self, path: Path, width: int, media: str, work: Callable, scheme: str = "light"):
+    def visit(self, path: Path, width: int, work: Callable, scheme: str = "light"):
         """What `work` returns, given the page at `path` as it is shown, and what went wrong.
 
-        width: of the window, pixels. media: screen or print. scheme: light or dark. What goes wrong
+        width: of the window, pixels. scheme: light or dark. What goes wrong
         is a list, to which requests that leave the file, requests that fail, and errors of scripts
         are added.
         """
@@ -99,7 +94,6 @@ class Chromium:
             page.on("requestfailed", lambda request: note(f"failed: {request.url:.80}"))
             page.on("pageerror", lambda error: note(f"script: {error}"))
             page.on("console", lambda said: note(f"console: {said.text}", said.type == "error"))
-            page.emulate_media(media=media)
             page.goto(path.absolute().as_uri(), wait_until="load")
             try:
                 return work(page, problems)
@@ -109,16 +103,13 @@ class Chromium:
         return self._ask(show)
 
 
-@pytest.fixture(scope="session")
-def browser():
+def start() -> Chromium:
     """A headless Chromium; where there is none the test is skipped, and says so."""
     executable = next(filter(None, map(shutil.which, EXECUTABLES)), None)
     if executable is None:
         pytest.skip(f"no browser: none of {', '.join(EXECUTABLES)} is installed")
     pytest.importorskip("playwright.sync_api", reason="no browser: playwright is not installed")
-    chromium = Chromium(executable)
-    yield chromium
-    chromium.close()
+    return Chromium(executable)
 
 
 def check_page(
@@ -126,7 +117,6 @@ def check_page(
     path: Path,
     width: int,
     screenshot: Path | None = None,
-    media: str = "screen",
     scheme: str = "light",
 ) -> dict:
     """Assert that a page is whole at this width, in pixels; returns what it has.
@@ -144,18 +134,7 @@ def check_page(
         facts["problems"] += problems
         return facts
 
-    facts = browser.visit(path, width, media, look, scheme)
+    facts = browser.visit(path, width, look, scheme)
     assert not facts["problems"]
     assert facts["width"] <= width
     return facts
-
-
-def print_page(browser: Chromium, path: Path, target: Path) -> int:
-    """Print a page to a PDF file, as its style sheet has it; returns the number of sheets."""
-
-    def to_pdf(page, problems: list[str]) -> None:
-        page.pdf(path=target, prefer_css_page_size=True)
-        assert not problems
-
-    browser.visit(path, A4_WIDTH, "print", to_pdf)
-    return len(re.findall(rb"/Type\s*/Page\b", target.read_bytes()))

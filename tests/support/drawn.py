@@ -51,13 +51,6 @@ def make_runs(n, **what):
     return {f"net {seed}": make_run(seed, **what) for seed in range(n)}
 
 
-def make_conv_run(layers, seed=0, epochs=20, data="MNIST", **changes):
-    run = make_run(seed, epochs)
-    run.config = factories.changed(run.config, data={"name": data})
-    run.config = factories.changed(run.config, layers=layers, seed=seed, **changes)
-    return run
-
-
 def make_varied_runs(n):
     """Runs whose parameters all differ; some are undeformed, some have one epoch, long names."""
     runs = {}
@@ -68,7 +61,6 @@ def make_varied_runs(n):
         width = 10 if k % 5 == 3 else None
         what = {"epochs": 1 + 9 * k, "deformation": deformation, "width": width}
         runs[name] = make_run(k, seconds=20, **what)
-        runs[name].metrics.eta[0] /= 1 + k % 11
     return runs
 
 
