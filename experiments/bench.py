@@ -78,9 +78,8 @@ def measure_net(
         yield from named(cpu, mlp_times.measure_on_cpu(network, makers, repeats))
         yield from named(cpu, measure_with_avx2(net, network, repeats))
     if timer:
-        makers_on_gpu = mlp_times.measure_baselines_on_gpu, gpu_times.measure_window_baselines
-        on_gpu = [partial(measure, network, repeats) for measure in makers_on_gpu]
-        yield from named(gpu.name(), host.attempts(on_gpu))
+        others = partial(mlp_times.measure_baselines_on_gpu, network, repeats)
+        yield from named(gpu.name(), host.attempts([others]))
 
 
 def measure_cnn(

@@ -21,7 +21,7 @@ import numpy as np
 
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
-from deepbig_runtime.errors import Problem, tell
+from deepbig_runtime.errors import Problem
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
 from experiments.benchmarks import baselines
 from experiments.benchmarks.columns import Ceiling, bench_row
@@ -501,13 +501,6 @@ def measure_window(network: Network, repeats: int) -> list[BenchRow]:
         return work_of_an_image(network.sizes, sweeps / blocks, times / sweeps, n_block)
 
     return [measure_engine(trainer, network, repeats, find_work)]
-
-
-def measure_window_baselines(network: Network, repeats: int) -> Iterator[BenchRow]:
-    """Rows of the window by others, timed as ours is."""
-    for name, make in baselines.available("window", baselines.GPU).items():
-        tell(f"  preparing {name}")
-        yield measure_engine(make(), network, repeats, name=name)
 
 
 def time_training(trainer: OnlineCudaEngine, n_inputs: int, repeats: int) -> np.ndarray:

@@ -31,7 +31,7 @@ NETS: dict[int | str, tuple[int, ...]] = {"841-800-10": (841, 800, 10)} | {**net
 # Weight updates of a call: enough that its overhead does not count, few enough that it ends soon.
 ENGINE_UPDATES = 1_000_000_000
 BASELINE_UPDATES = 100_000_000
-GPU_BASELINE_IMAGES = 500
+GPU_BASELINE_IMAGES = 1024
 KERNELS = {"forward": host.multiply_forward, "backward": host.multiply_backward}
 BATCHES_PER_THREAD = 4  # to evaluate
 
@@ -164,7 +164,9 @@ def measure_on_cpu(
 ) -> list[BenchRow]:
     """Rows of the CPU engine, its ceilings, and the baselines that the makers make."""
     workloads = cpu_workloads(net)
-    workloads |= baseline_workloads(makers, net, BASELINE_UPDATES // net.n_weights)
+    n = BASELINE_UPDATES // net.n_weights
+    examples = random_examples(n, net.sizes[0])
+    workloads |= baselines.workloads(makers, (net, *examples, ETA), n)
     return [
         structs.replace(row, group="evaluation") if row.name == "engine cpu, evaluation" else row
         for row in host.measure("net", workloads, repeats)
@@ -172,14 +174,8 @@ def measure_on_cpu(
 
 
 def measure_baselines_on_gpu(net: Network, repeats: int) -> list[BenchRow]:
-    """Rows of the baselines on a GPU."""
-    makers = baselines.available("net", baselines.GPU)
-    return host.measure("net", baseline_workloads(makers, net, GPU_BASELINE_IMAGES), repeats)
-
-
-def baseline_workloads(
-    makers: dict[str, Callable[..., Trainer]], net: Network, n_images: int
-) -> dict[str, Workload]:
-    """Workloads of the baselines that can train the net."""
-    examples = random_examples(n_images, net.sizes[0])
-    return baselines.workloads(makers, (net, *examples, ETA), n_images)
+    """Rows of the baselines on a GPU, on images of the engine's: windows depend on them."""
+    makers, n = baselines.available("net", baselines.GPU), GPU_BASELINE_IMAGES
+    images, labels = host.training_examples(net.sizes[0])
+    workloads = baselines.workloads(makers, (net, images[:n], labels[:n], ETA), n)
+    return host.measure("net", workloads, repeats)

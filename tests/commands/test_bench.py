@@ -208,11 +208,9 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(deform_times, "PaperSet", paper_set)
     there = {
         ("deformation", "cuda"): {"kornia, GPU": baselines.scipy_recipe},
-        ("net", "cuda"): {"PyTorch graph, GPU": baselines.numpy_loop},
+        ("net", "cuda"): {"PyTorch window, GPU": baselines.numpy_loop},
     }
     monkeypatch.setattr(baselines, "available", lambda *asked: there.get(asked, {}))
-    by_window = timed(7.0, group="net", name="PyTorch window, GPU", images=1)
-    monkeypatch.setattr(gpu_times, "measure_window_baselines", lambda network, _: [by_window])
     monkeypatch.delattr(bench, "run_race")  # a GPU is not lent for that
     bench.main(["--repeats", "7", "--out", str(tmp_path)])
     said, rows = capsys.readouterr(), read_rows(tmp_path / "bench.csv", BenchRow)
@@ -228,8 +226,7 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
             assert row.ran_on == device, name
     assert {key for key, row in found.items() if row.times_cpu} == {
         *(("net", name) for name in cpu_names),
-        *(("net", "engine cuda graph"), ("net", "PyTorch graph, GPU")),
-        ("net", "PyTorch window, GPU"),
+        *(("net", "engine cuda graph"), ("net", "PyTorch window, GPU")),
         *(("cnn", "engine cpu"), ("cnn", "engine cuda graph")),
     }
     for group in ("net", "cnn"):
