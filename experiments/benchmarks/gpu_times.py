@@ -451,24 +451,19 @@ def measure_engine(
     trainer: OnlineCudaEngine,
     network: Network | ConvNetwork,
     repeats: int,
-    find_work: Callable[[], Work] | None = None,
-    **fields: Any,
+    find_work: Callable[[], Work],
 ) -> BenchRow:
-    """The row of an engine. find_work: the work of an image, known after training. fields: others.
-
-    None: the work is not counted.
-    """
+    """The row of an engine. find_work: the work of an image, known after training."""
     trainer.set_network(network)
-    if isinstance(network, ConvNetwork):
-        group, n_inputs = "cnn", network.source.n_neurons
-    else:
-        group, n_inputs = "net", network.sizes[0]
-    us = time_training(trainer, n_inputs, repeats)
-    known: dict[str, Any] = {"group": group, "name": f"engine cuda {trainer.schedule}"}
-    if find_work is not None:
-        work = find_work()
-        known |= {"bytes": round(work.n_bytes), "flops": round(work.flops)}
-    return bench_row(us, images=1, **known | fields)
+    us, work = time_training(trainer, repeats), find_work()
+    return bench_row(
+        us,
+        group="cnn" if isinstance(network, ConvNetwork) else "net",
+        name=f"engine cuda {trainer.schedule}",
+        images=1,
+        bytes=round(work.n_bytes),
+        flops=round(work.flops),
+    )
 
 
 def engine_makers(
@@ -503,13 +498,13 @@ def measure_window(network: Network, repeats: int) -> list[BenchRow]:
     return [measure_engine(trainer, network, repeats, find_work)]
 
 
-def time_training(trainer: OnlineCudaEngine, n_inputs: int, repeats: int) -> np.ndarray:
+def time_training(trainer: OnlineCudaEngine, repeats: int) -> np.ndarray:
     """Microseconds per image of an engine on a GPU, which has a network; float64 (repeats,).
 
     By the host's clock, from tick to tick, when the GPU is done. The first tick comes after all
     that is done once in an epoch. A short epoch before it has compiled the kernels.
     """
-    images, labels = training_examples(n_inputs)
+    images, labels = training_examples(trainer.n_inputs)
     n = trainer.images_per_tick
     order = np.random.default_rng(0).integers(0, len(labels), (repeats + 1) * n)
     ticks: list[tuple[float, int]] = []
