@@ -401,12 +401,6 @@ def measure_states(
     ]
 
 
-def measure_empty_kernel(timer: Timer, repeats: int) -> list[BenchRow]:
-    """Rows of a kernel that does nothing."""
-    launch = Launch(empty_kernel, (1, 1), gpu.WARP, ())
-    return measure_states(launch, timer, repeats, group="kernel", name="empty kernel")
-
-
 def measure_kernels(
     kernels: list[Kernel], timer: Timer, repeats: int, group: str = "kernel"
 ) -> Iterator[BenchRow]:
@@ -524,6 +518,7 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchR
     timer.wake()
     kernels = training_kernels(network)
     flops = training_flops(network.sizes)
+    empty = Launch(empty_kernel, (1, 1), gpu.WARP, ())
 
     def measure_window_kernels() -> Iterator[BenchRow]:
         kernels = with_baselines(window_kernels(network, timer.stream))
@@ -533,7 +528,7 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchR
         [
             *engine_makers(CudaEngine, network, kernels, flops, repeats),
             partial(measure_window, network, repeats),
-            partial(measure_empty_kernel, timer, repeats),
+            partial(measure_states, empty, timer, repeats, group="kernel", name="empty kernel"),
             partial(measure_kernels, kernels, timer, repeats),
             partial(measure_evaluation, network, timer, repeats),
             measure_window_kernels,
