@@ -4,9 +4,8 @@ For nets 1 to 5 and 841-800-10, one image per step: microseconds per image and w
 second of each engine, of a plain NumPy loop, and of PyTorch (on a GPU) and JAX where they are
 installed; the bytes per second that an engine must move, on the CPU next to a scaled copy and a
 read of as many weights; operations per second of the CPU's engine, its kernel and the evaluation,
-next to a loop of multiply-adds; on a processor with AVX-512 nets 1 and 4 once more, limited to
-AVX2. On a GPU also each kernel of each layer next to a copy. Last the deformation of the same
-images, by ours and by baselines: SciPy, and kornia where it is installed.
+next to a loop of multiply-adds. On a GPU also each kernel of each layer next to a copy. Last the
+deformation of the same images, by ours and by baselines: SciPy, and kornia where it is installed.
 
 The convolutional nets of Table 1 of 2011 likewise, next to NumPy, to PyTorch on a GPU, and to
 multiply-adds; on a GPU also each kernel of one of them.
@@ -44,7 +43,6 @@ from experiments.benchmarks import (
     race,
 )
 from experiments.benchmarks.baselines import Trainer
-from experiments.benchmarks.narrow import measure_with_avx2
 from experiments.benchmarks.processes import in_processes
 from experiments.datasets import data
 from experiments.results import cnn_tables
@@ -76,11 +74,9 @@ def measure_net(
     if on_cpu:
         cpu = provenance.device("cpu")
         yield from named(cpu, mlp_times.measure_on_cpu(network, makers, repeats))
-        yield from named(cpu, measure_with_avx2(net, network, repeats))
     if timer:
-        makers_on_gpu = mlp_times.measure_baselines_on_gpu, gpu_times.measure_window_baselines
-        on_gpu = [partial(measure, network, repeats) for measure in makers_on_gpu]
-        yield from named(gpu.name(), host.attempts(on_gpu))
+        others = partial(mlp_times.measure_baselines_on_gpu, network, repeats)
+        yield from named(gpu.name(), host.attempts([others]))
 
 
 def measure_cnn(

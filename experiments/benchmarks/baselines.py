@@ -31,8 +31,6 @@ from deform_gpu.parameters import SIDE
 from experiments.benchmarks.host import Workload
 from experiments.benchmarks.window import activate, output_delta, slope, train_plainly
 from mlp_gpu.activation import SLOPE, A, B
-from mlp_gpu.cuda import IMAGES_PER_TICK
-from mlp_gpu.engine import WINDOW
 from mlp_gpu.ladder import formulas
 from mlp_gpu.ladder.net import N_OUTPUTS, Net
 from mlp_gpu.network import Network, pad32
@@ -328,20 +326,23 @@ LIKELY = 0.75  # part of the sweeps that the last block suggests, launched befor
 
 
 class TorchWindow:
-    """Trains a perceptron as `mlp_gpu.engine.Engine` describes, without losses.
+    """Trains a perceptron by the steps of `experiments/benchmarks/window.py`, with torch.mm.
 
-    Takes the steps of `experiments/benchmarks/window.py` with torch.mm. A sweep is a CUDA graph, so
-    its shapes never change: rows past the end of a block are images without deltas, and a mask
-    selects the images before each.
+    A sweep is a CUDA graph, so its shapes never change: rows past the end of a block are images
+    without deltas, and a mask selects the images before each.
 
     per_window, per_block: images, many because a sweep is many launches that do little each.
     device: 'cpu' or 'cuda'. capture: runs a step some times and returns a function that repeats it.
     """
 
-    name, schedule = "PyTorch", WINDOW
+    settings = ""  # as of a `Trainer`
 
     def __init__(
         self,
+        network: Network,
+        images: np.ndarray,
+        labels: np.ndarray,
+        eta: float,
         per_window: int = 64,
         per_block: int = 256,
         device: str = GPU,
@@ -349,84 +350,31 @@ class TorchWindow:
     ):
         import torch
 
-        self._torch, self._device, self._capture = torch, device, capture
+        self._torch, self._device = torch, device
         self._n_window, self._n_block = per_window, per_block
-
-    def set_network(self, network: Network) -> None:
-        """Take a copy of the network. Matrices have padded rows, as inputs have padded columns."""
-        pairs = zip(network.weights, network.sizes[1:], strict=True)
-        self._weights = [self._put(W[:, :n_out].copy()) for W, n_out in pairs]
-        self._sizes = network.sizes
-
-    @property
-    def images_per_tick(self) -> int:
-        return IMAGES_PER_TICK
-
-    def weights(self) -> list[np.ndarray]:
-        """The current weights, a matrix (n_in + 1, n_out) per layer."""
-        pairs = zip(self._weights, self._sizes, strict=False)
-        return [W[: n_in + 1].cpu().numpy() for W, n_in in pairs]
-
-    def train(
-        self,
-        images: np.ndarray,
-        labels: np.ndarray,
-        order: np.ndarray,
-        eta: float,
-        tick: Callable[[int, float], None] = lambda n_images, loss: None,
-    ) -> None:
-        """On-line steps on images[order]; arguments as of an engine. Modifies the weights."""
-        n, window, block = len(order), self._n_window, self._n_block
-        self._allocate(images, labels, order, eta)
-        next_block, sweep = self._capture(self._next_block), self._capture(self._sweep)
-        for array in (self._state, *self._deltas):  # the steps so far were for the graphs
-            array.zero_()
-        next_block()
-        started = swept = ticked = 0
-        done_by_sweep = float(window)
-        while started < n:
-            n_images, first, sweeps = min(block, n - started), 0, swept
-            while first < n_images:
-                left = n_images - first
-                for _ in range(max(-(-left // window), int(LIKELY * left / done_by_sweep))):
-                    sweep()
-                *_, first, sweeps = self._state.tolist()  # waits for the GPU
-            done_by_sweep, swept = n_images / (sweeps - swept), sweeps
-            next_block()
-            started += n_images
-            if started == n or started - ticked >= IMAGES_PER_TICK:
-                tick(started - ticked, math.nan)
-                ticked = started
-        self._state.tolist()
-
-    def _put(self, array: np.ndarray) -> Tensor:
-        return self._torch.from_numpy(array).to(self._device)
-
-    def _zeros(self, *shape: int) -> Tensor:
-        return self._torch.zeros(shape, device=self._device)
-
-    def _allocate(
-        self, images: np.ndarray, labels: np.ndarray, order: np.ndarray, eta: float
-    ) -> None:
-        """New arrays for a training, which graphs refer to."""
-        n_block, n_rows, sizes = self._n_block, self._n_block + self._n_window, self._sizes
-        picked = np.zeros((len(order), pad32(sizes[0] + 1)), np.float32)
-        picked[:, 0], picked[:, 1 : sizes[0] + 1] = 1, images.reshape(len(images), -1)[order]
+        self._done_by_sweep = float(per_window)  # images, in the last block
+        n_rows, sizes = per_block + per_window, network.sizes
+        # Matrices have padded rows, as inputs have padded columns.
+        pairs = zip(network.weights, sizes[1:], strict=True)
+        self._initial = [self._put(W[:, :n_out].copy()) for W, n_out in pairs]
+        self._weights, self._sizes = [W.clone() for W in self._initial], sizes
+        picked = np.zeros((len(images), pad32(sizes[0] + 1)), np.float32)
+        picked[:, 0], picked[:, 1 : sizes[0] + 1] = 1, images
         self._images = self._put(picked)
-        self._one_hot = self._put(np.eye(sizes[-1], dtype=np.float32)[labels[order]])
+        self._one_hot = self._put(np.eye(sizes[-1], dtype=np.float32)[labels])
         # Of a block, with rows for a window that reaches past it.
         self._inputs = [self._zeros(n_rows, pad32(n + 1)) for n in sizes[:-1]]
         for inputs in self._inputs:
             inputs[:, 0] = 1
         self._deltas = [self._zeros(n_rows, n) for n in sizes[1:]]
         self._targets = self._zeros(n_rows, sizes[-1])
-        self._product, self._gram = self._zeros(n_rows, sizes[1]), self._zeros(n_rows, n_block)
+        self._product, self._gram = self._zeros(n_rows, sizes[1]), self._zeros(n_rows, per_block)
         # Images of earlier blocks, of this one, those of them that are done; sweeps of all blocks.
         self._state = self._put(np.zeros(4, np.int64))
         self._start, self._end, self._first, self._sweeps = self._state.split(1)
-        self._of_window, self._of_block = map(self._put, map(np.arange, (self._n_window, n_block)))
+        self._of_window, self._of_block = map(self._put, map(np.arange, (per_window, per_block)))
         self._minus_eta = self._put(np.full(1, -eta, np.float32))
-        starts, n = range(0, len(picked), n_block), np.array(sizes[:-1], np.float32) + 1
+        starts, n = range(0, len(picked), per_block), np.array(sizes[:-1], np.float32) + 1
         squares = np.maximum.reduceat(np.square(picked).sum(axis=1), starts)
         # Of layer 1 in each block, and of each layer in the current one.
         self._first_tolerances, *later = (
@@ -435,6 +383,39 @@ class TorchWindow:
         )
         self._tolerances = [self._zeros(1), *later]
         self._steepest = self._put(np.full(1, SLOPE * A * A, np.float32))
+        self._next, self._sweep = capture(self._next_block), capture(self._sweep_once)
+
+    def weights(self) -> list[np.ndarray]:
+        """The current weights, a matrix (n_in + 1, n_out) per layer."""
+        pairs = zip(self._weights, self._sizes, strict=False)
+        return [W[: n_in + 1].cpu().numpy() for W, n_in in pairs]
+
+    def train(self) -> None:
+        """Train the network on all images, from its weights on: others need fewer sweeps."""
+        n, window, block = len(self._images), self._n_window, self._n_block
+        for W, initial in zip(self._weights, self._initial, strict=True):
+            W.copy_(initial)
+        for array in (self._state, *self._deltas):
+            array.zero_()
+        self._next()
+        swept = 0
+        for started in range(0, n, block):
+            n_images, first, sweeps = min(block, n - started), 0, swept
+            while first < n_images:
+                left = n_images - first
+                likely = int(LIKELY * left / self._done_by_sweep)
+                for _ in range(max(-(-left // window), likely)):
+                    self._sweep()
+                *_, first, sweeps = self._state.tolist()  # waits for the GPU
+            self._done_by_sweep, swept = n_images / (sweeps - swept), sweeps
+            self._next()
+        self._state.tolist()
+
+    def _put(self, array: np.ndarray) -> Tensor:
+        return self._torch.from_numpy(array).to(self._device)
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return self._torch.zeros(shape, device=self._device)
 
     def _next_block(self) -> None:
         """Update the weights by the block, if one was begun, and begin the next, if one is left."""
@@ -454,7 +435,7 @@ class TorchWindow:
         torch.mm(h, self._weights[0], out=self._product[block])
         torch.mm(h, h.T, out=self._gram[block])
 
-    def _sweep(self) -> None:
+    def _sweep_once(self) -> None:
         """All images of the window once forward and backward; then it slides."""
         torch, block = self._torch, slice(self._n_block)
         rows = self._first + self._of_window
@@ -717,8 +698,8 @@ class Baseline:
     """A program of others. group: of the rows of bench.csv; "ladder" of the ladder's net.
 
     package: in PACKAGES, "" if it needs none. device: CPU or GPU. make: returns a `Trainer` of a
-    net; in the group `deformation` a function that deforms images; in `window` an engine, timed as
-    ours is; in `product` a function that multiplies on a stream.
+    net; in the group `deformation` a function that deforms images; in `product` a function that
+    multiplies on a stream.
     """
 
     group: str
@@ -733,12 +714,12 @@ BASELINES = (
     Baseline("net", "NumPy loop, CPU", "", CPU, numpy_loop),
     Baseline("net", "JAX scan, CPU", "jax", CPU, jax_perceptron),
     Baseline("net", "PyTorch graph, GPU", "torch", GPU, torch_graph),
+    Baseline("net", "PyTorch window, GPU", "torch", GPU, TorchWindow),
     Baseline("net", "JAX scan, GPU", "jax", GPU, jax_perceptron),
     Baseline("cnn", "NumPy loop, CPU", "", CPU, numpy_convolutional),
     Baseline("cnn", "PyTorch graph, GPU", "torch", GPU, _CNN_GRAPH),
     Baseline("ladder", "NumPy", "", CPU, numpy_ladder),
     Baseline("ladder", "JAX scan, GPU", "jax", GPU, jax_ladder),
-    Baseline("window", "PyTorch window, GPU", "torch", GPU, TorchWindow),
     Baseline("product", "cuBLAS float32", "torch", GPU, partial(cublas, "highest")),
     Baseline("product", "cuBLAS TF32", "torch", GPU, partial(cublas, "high")),
     Baseline("deformation", "scipy recipe", "", CPU, scipy_recipe),
@@ -807,7 +788,7 @@ def workloads(
         tell(f"  preparing {name}")
         try:
             made = make(*arguments)
-            trainer = made if isinstance(made, Trainer) else Trainer(made, list)
+            trainer = Trainer(made, list) if callable(made) else made
             trainer.train()
         except Exception as error:  # must not cost the measurements of everything else
             tell(f"{name} fails, so it is not measured: {type(error).__name__}: {error}")

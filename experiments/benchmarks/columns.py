@@ -30,7 +30,7 @@ PAPER_DEFORM_SECONDS = {
 }
 EPOCH_IMAGES = 60_000
 CNN_NAMES = {f"{net}": f"{net}: {paper.name}" for net, paper in cnn_tables.PAPER.items()}
-NARROW = "narrow net"  # group of the rows that are measured once more, with narrower vectors
+NARROW = "narrow net"  # group of older records: rows measured once more, limited to AVX2
 
 # Of a row that is measured and not yet in a file.
 UNRECORDED = SourceColumns(device="unknown", date="2012-12-31", commit=UNKNOWN)
@@ -99,7 +99,7 @@ def of_net(
 ) -> Iterator[BenchRow]:
     """The rows with the number of the net, its weights, and the device they ran on."""
     for row in rows:
-        rate = row.images_a_second if row.group in ("net", "cnn", NARROW) else None
+        rate = row.images_a_second if row.group in ("net", "cnn") else None
         updates = n_weights * rate if rate else None
         about = {"net": str(net), "weights": n_weights, "ran_on": device}
         yield replace(row, updates_a_second=updates, **about)
@@ -108,7 +108,6 @@ def of_net(
 def with_cpu_times(rows: Sequence[BenchRow]) -> list[BenchRow]:
     """The rows with their speedup over the CPU engine on the same net, where there is one."""
     us = {(row.group, row.net): row.us for row in rows if row.name == "engine cpu"}
-    us |= {(NARROW, net): own for (group, net), own in us.items() if group == "net"}
     keys = [(row.group, row.net) for row in rows]
     return [
         replace(row, times_cpu=us[key] / row.us) if row.images and key in us else row

@@ -21,7 +21,7 @@ import numpy as np
 
 from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
-from deepbig_runtime.errors import Problem, tell
+from deepbig_runtime.errors import Problem
 from deepbig_runtime.gpu import DeviceArray, Launch, Stream, play
 from experiments.benchmarks import baselines
 from experiments.benchmarks.columns import Ceiling, bench_row
@@ -401,12 +401,6 @@ def measure_states(
     ]
 
 
-def measure_empty_kernel(timer: Timer, repeats: int) -> list[BenchRow]:
-    """Rows of a kernel that does nothing."""
-    launch = Launch(empty_kernel, (1, 1), gpu.WARP, ())
-    return measure_states(launch, timer, repeats, group="kernel", name="empty kernel")
-
-
 def measure_kernels(
     kernels: list[Kernel], timer: Timer, repeats: int, group: str = "kernel"
 ) -> Iterator[BenchRow]:
@@ -451,24 +445,19 @@ def measure_engine(
     trainer: OnlineCudaEngine,
     network: Network | ConvNetwork,
     repeats: int,
-    find_work: Callable[[], Work] | None = None,
-    **fields: Any,
+    find_work: Callable[[], Work],
 ) -> BenchRow:
-    """The row of an engine. find_work: the work of an image, known after training. fields: others.
-
-    None: the work is not counted.
-    """
+    """The row of an engine. find_work: the work of an image, known after training."""
     trainer.set_network(network)
-    if isinstance(network, ConvNetwork):
-        group, n_inputs = "cnn", network.source.n_neurons
-    else:
-        group, n_inputs = "net", network.sizes[0]
-    us = time_training(trainer, n_inputs, repeats)
-    known: dict[str, Any] = {"group": group, "name": f"engine cuda {trainer.schedule}"}
-    if find_work is not None:
-        work = find_work()
-        known |= {"bytes": round(work.n_bytes), "flops": round(work.flops)}
-    return bench_row(us, images=1, **known | fields)
+    us, work = time_training(trainer, repeats), find_work()
+    return bench_row(
+        us,
+        group="cnn" if isinstance(network, ConvNetwork) else "net",
+        name=f"engine cuda {trainer.schedule}",
+        images=1,
+        bytes=round(work.n_bytes),
+        flops=round(work.flops),
+    )
 
 
 def engine_makers(
@@ -503,20 +492,13 @@ def measure_window(network: Network, repeats: int) -> list[BenchRow]:
     return [measure_engine(trainer, network, repeats, find_work)]
 
 
-def measure_window_baselines(network: Network, repeats: int) -> Iterator[BenchRow]:
-    """Rows of the window by others, timed as ours is."""
-    for name, make in baselines.available("window", baselines.GPU).items():
-        tell(f"  preparing {name}")
-        yield measure_engine(make(), network, repeats, name=name)
-
-
-def time_training(trainer: OnlineCudaEngine, n_inputs: int, repeats: int) -> np.ndarray:
+def time_training(trainer: OnlineCudaEngine, repeats: int) -> np.ndarray:
     """Microseconds per image of an engine on a GPU, which has a network; float64 (repeats,).
 
     By the host's clock, from tick to tick, when the GPU is done. The first tick comes after all
     that is done once in an epoch. A short epoch before it has compiled the kernels.
     """
-    images, labels = training_examples(n_inputs)
+    images, labels = training_examples(trainer.n_inputs)
     n = trainer.images_per_tick
     order = np.random.default_rng(0).integers(0, len(labels), (repeats + 1) * n)
     ticks: list[tuple[float, int]] = []
@@ -536,6 +518,7 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchR
     timer.wake()
     kernels = training_kernels(network)
     flops = training_flops(network.sizes)
+    empty = Launch(empty_kernel, (1, 1), gpu.WARP, ())
 
     def measure_window_kernels() -> Iterator[BenchRow]:
         kernels = with_baselines(window_kernels(network, timer.stream))
@@ -545,7 +528,7 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchR
         [
             *engine_makers(CudaEngine, network, kernels, flops, repeats),
             partial(measure_window, network, repeats),
-            partial(measure_empty_kernel, timer, repeats),
+            partial(measure_states, empty, timer, repeats, group="kernel", name="empty kernel"),
             partial(measure_kernels, kernels, timer, repeats),
             partial(measure_evaluation, network, timer, repeats),
             measure_window_kernels,

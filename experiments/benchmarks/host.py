@@ -6,7 +6,6 @@ Last the ceilings: what memory and arithmetic of this machine allow, and the CPU
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -49,7 +48,7 @@ class Workload:
     deforms or evaluates; None if there are none. n_bytes: bytes that must be moved for an image or,
     without images, in a call; flops: floating-point operations, likewise; None if unknown. copy,
     read, peak: names of the workloads that are its ceilings, see `columns.bench_row`. settings,
-    vectors: see `BenchRow`. background_load: keeps the machine busy meanwhile.
+    vectors: see `BenchRow`.
     """
 
     call: Callable[[], object]
@@ -61,7 +60,6 @@ class Workload:
     peak: str | None = None
     settings: str = ""
     vectors: int | None = None
-    background_load: Callable[[], AbstractContextManager] = nullcontext
 
 
 def random_examples(n: int, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -86,17 +84,12 @@ def training_examples(n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
     return deform(images, labels, TABLE1, 0, 1).reshape(N_EXAMPLES, -1), labels
 
 
-def time_calls(
-    call: Callable[[], object],
-    n_calls: int = 1,
-    background_load: Callable[[], AbstractContextManager] = nullcontext,
-) -> float:
+def time_calls(call: Callable[[], object], n_calls: int = 1) -> float:
     """Seconds that a call takes, on average."""
-    with background_load():
-        started = time.perf_counter()
-        for _ in range(n_calls):
-            call()
-        return (time.perf_counter() - started) / n_calls
+    started = time.perf_counter()
+    for _ in range(n_calls):
+        call()
+    return (time.perf_counter() - started) / n_calls
 
 
 def time_workloads(workloads: dict[str, Workload], repeats: int) -> dict[str, np.ndarray]:
@@ -107,12 +100,11 @@ def time_workloads(workloads: dict[str, Workload], repeats: int) -> dict[str, np
     n_calls = {}
     for name, workload in workloads.items():
         workload.call()  # compiles, touches memory
-        seconds = time_calls(workload.call, 1, workload.background_load)
-        n_calls[name] = max(1, round(MIN_REPEAT_SECONDS / seconds))
+        n_calls[name] = max(1, round(MIN_REPEAT_SECONDS / time_calls(workload.call)))
     us = {name: np.empty(repeats) for name in workloads}
     for repeat in range(repeats):
         for name, workload in workloads.items():
-            seconds = time_calls(workload.call, n_calls[name], workload.background_load)
+            seconds = time_calls(workload.call, n_calls[name])
             us[name][repeat] = 1e6 * seconds / (workload.n_images or 1)
     return us
 

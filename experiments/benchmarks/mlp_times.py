@@ -1,13 +1,10 @@
 """Time the nets of Table 1 (2010) and that of the committees (2012): CPU engine and baselines.
 
-The engine trains on all threads, on one, and on all next to a process that keeps a core busy, in
-turn with copies, reads and multiply-adds on as many threads: the limits of memory and arithmetic.
+The engine trains on all threads, and on one, in turn with copies, reads and multiply-adds on as
+many threads: the limits of memory and arithmetic.
 """
 
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
 
@@ -31,18 +28,9 @@ NETS: dict[int | str, tuple[int, ...]] = {"841-800-10": (841, 800, 10)} | {**net
 # Weight updates of a call: enough that its overhead does not count, few enough that it ends soon.
 ENGINE_UPDATES = 1_000_000_000
 BASELINE_UPDATES = 100_000_000
-GPU_BASELINE_IMAGES = 500
+GPU_BASELINE_IMAGES = 1024
 KERNELS = {"forward": host.multiply_forward, "backward": host.multiply_backward}
 BATCHES_PER_THREAD = 4  # to evaluate
-
-# Ends by itself, in case that this process ends before it can end the other.
-KEEP_BUSY = """
-import time
-print(end="begun", flush=True)
-end = time.monotonic() + 60
-while time.monotonic() < end:
-    pass
-"""
 
 
 def engine_bytes(sizes: tuple[int, ...], sweeps: float, per_block: int) -> float:
@@ -63,20 +51,6 @@ def training_flops(sizes: tuple[int, ...]) -> int:
     Forward, back but for the first layer, and the update. Corrections within a block not counted.
     """
     return 2 * (3 * count_weights(sizes) - (sizes[0] + 1) * sizes[1])
-
-
-@contextmanager
-def busy_core() -> Iterator[None]:
-    """Inside, another process computes all the time."""
-    command = [sys.executable, "-I", "-c", KEEP_BUSY]
-    # In a session of its own, Ctrl-C does not reach it.
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.read(1)
-            yield
-        finally:
-            process.kill()
 
 
 def trained(net: Network) -> Network:
@@ -131,16 +105,13 @@ def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[st
 def cpu_workloads(net: Network) -> dict[str, Workload]:
     """The CPU engine and its ceilings. Names without a number of threads are of all threads."""
     threads, one = numba.config.NUMBA_NUM_THREADS, ", 1 thread"
-    engine, evaluation = engine_workload(net, None), CpuEngine()
+    evaluation = CpuEngine()
     evaluation.set_network(net)
     n_images = BATCHES_PER_THREAD * PREDICT_BATCH * threads
     images, _ = random_examples(n_images, net.sizes[0])
     return {
-        "engine cpu": engine,
+        "engine cpu": engine_workload(net, None),
         "engine cpu, 1 thread": engine_workload(net, 1, one),
-        "engine cpu, a core busy": Workload(
-            engine.call, engine.n_images, vectors=LANES, background_load=busy_core
-        ),
         **ceiling_workloads(net.n_weights, threads),
         **ceiling_workloads(net.n_weights, 1, one),
         **{
@@ -164,7 +135,9 @@ def measure_on_cpu(
 ) -> list[BenchRow]:
     """Rows of the CPU engine, its ceilings, and the baselines that the makers make."""
     workloads = cpu_workloads(net)
-    workloads |= baseline_workloads(makers, net, BASELINE_UPDATES // net.n_weights)
+    n = BASELINE_UPDATES // net.n_weights
+    examples = random_examples(n, net.sizes[0])
+    workloads |= baselines.workloads(makers, (net, *examples, ETA), n)
     return [
         structs.replace(row, group="evaluation") if row.name == "engine cpu, evaluation" else row
         for row in host.measure("net", workloads, repeats)
@@ -172,14 +145,8 @@ def measure_on_cpu(
 
 
 def measure_baselines_on_gpu(net: Network, repeats: int) -> list[BenchRow]:
-    """Rows of the baselines on a GPU."""
-    makers = baselines.available("net", baselines.GPU)
-    return host.measure("net", baseline_workloads(makers, net, GPU_BASELINE_IMAGES), repeats)
-
-
-def baseline_workloads(
-    makers: dict[str, Callable[..., Trainer]], net: Network, n_images: int
-) -> dict[str, Workload]:
-    """Workloads of the baselines that can train the net."""
-    examples = random_examples(n_images, net.sizes[0])
-    return baselines.workloads(makers, (net, *examples, ETA), n_images)
+    """Rows of the baselines on a GPU, on images of the engine's: windows depend on them."""
+    makers, n = baselines.available("net", baselines.GPU), GPU_BASELINE_IMAGES
+    images, labels = host.training_examples(net.sizes[0])
+    workloads = baselines.workloads(makers, (net, images[:n], labels[:n], ETA), n)
+    return host.measure("net", workloads, repeats)

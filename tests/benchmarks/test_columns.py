@@ -18,10 +18,9 @@ from experiments.results.rows import BenchRow, from_cells, to_cells
 from experiments.training.formatting import csv_text
 
 
-def cells_again(row, *lacking):
-    """The row after it was written as CSV, without the columns that are lacking."""
+def cells_again(row):
+    """The row after it was written as CSV."""
     (cells,) = csv.DictReader(io.StringIO(csv_text([to_cells(row)])))
-    cells = {name: cell for name, cell in cells.items() if name not in lacking}
     return from_cells("it", cells, BenchRow)
 
 
@@ -48,18 +47,6 @@ def test_row_of_a_net():
     assert found.updates_a_second == pytest.approx(1_347_510 * 1e6 / 600)
     assert found.percent_of_read == pytest.approx(100 * 3 / 8 / 6)
     assert found.percent_of_peak == pytest.approx(100 * 6 / 8 / 6)
-
-
-def test_rows_with_narrow_vectors_are_last_and_old_records_have_empty_cells():
-    rows = [
-        net_row("engine cpu", 500.0, group=columns.NARROW, vectors=8),
-        net_row("engine cpu", 300.0, flops=6e6, vectors=16),
-    ]
-    *_, wide, narrow = columns.net_table(rows)
-    assert (wide["vectors"], narrow["vectors"]) == ("16 floats", "8 floats")
-    lacking = "settings", "percent_of_read", "percent_of_peak", "vectors"
-    *_, old = columns.net_table([cells_again(rows[1], *lacking)])
-    assert old == wide | {"vectors": ""}
 
 
 CNN_ROW = timed(200.0, name="engine cpu", group="cnn", net="3", images=1, ran_on="a chip")

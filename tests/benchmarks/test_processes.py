@@ -1,12 +1,11 @@
-"""Processes with other settings: baselines where they are fastest, nets limited to AVX2."""
+"""Processes with other settings: baselines where they are fastest."""
 
 import os
 
 import numpy as np
 import pytest
-from measurements import timed
 
-from experiments.benchmarks import baselines, columns, host, mlp_times, narrow, processes
+from experiments.benchmarks import baselines, host, processes
 from experiments.benchmarks.baselines import Trainer
 from experiments.benchmarks.processes import ConfiguredProcess, ProcessSettings
 from experiments.training.workers import WorkerDied
@@ -89,20 +88,3 @@ def test_trainers_of_several_baselines_are_kept_apart(monkeypatch):
         assert all((W == V).all() for W, V in zip(b.weights(), network.unpadded(), strict=True))
         moved = [abs(W - V).max() for W, V in zip(a.weights(), b.weights(), strict=True)]
         assert np.min(moved) > 0
-
-
-# --- AVX2
-
-
-def measured(*arguments):
-    """In place of `mlp_times.measure_on_cpu`."""
-    kinds = ("net", narrow.LANES), ("net", None), ("evaluation", narrow.LANES)
-    name = f"{arguments} on {os.environ['NUMBA_CPU_NAME']}"
-    return [timed(3.0, name=name, group=group, vectors=lanes) for group, lanes in kinds]
-
-
-def test_rows_with_vectors_come_back_from_a_limited_process(monkeypatch):
-    monkeypatch.setattr(mlp_times, "measure_on_cpu", measured)
-    (found,) = narrow.measure("a net", 7)
-    assert (found.name, found.group) == ("('a net', {}, 7) on haswell", columns.NARROW)
-    assert (found.vectors, found.us) == (8, 3.0)

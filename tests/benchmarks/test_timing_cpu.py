@@ -1,15 +1,10 @@
 """experiments/benchmarks/host.py and mlp_times.py: the rows that are timed on the CPU."""
 
-import signal
-import subprocess
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
-from waiting import wait_until
 
 from experiments.benchmarks import baselines, host, mlp_times
 from experiments.benchmarks.host import Workload
@@ -21,7 +16,6 @@ SIZES = (33, 90, 17, 10)
 
 
 def test_workloads_take_turns(monkeypatch):
-    """A background load runs during the calls of its workload, and is not timed."""
     monkeypatch.setattr(host, "MIN_REPEAT_SECONDS", 0)
     now, calls = [0.0], []
     monkeypatch.setattr(host.time, "perf_counter", lambda: now[0])
@@ -30,20 +24,14 @@ def test_workloads_take_turns(monkeypatch):
         calls.append(name)
         now[0] += seconds
 
-    @contextmanager
-    def background():
-        work("(", 100)
-        yield
-        work(")", 100)
-
     workloads = {
         "a": Workload(lambda: work("a", 2), n_images=10),
-        "b": Workload(lambda: work("b", 3), n_bytes=600, background_load=background),
+        "b": Workload(lambda: work("b", 3), n_bytes=600),
     }
     us = host.time_workloads(workloads, 7)
     assert us["a"] == pytest.approx(np.full(7, 0.2e6))  # an image
     assert us["b"] == pytest.approx(np.full(7, 3e6))  # a call
-    assert "".join(calls) == "aab(b)" + 7 * "a(b)"
+    assert "".join(calls) == "aabb" + 7 * "ab"
     changed = replace(workloads["a"], n_bytes=30, flops=6, copy="b", read="b", peak="b")
     a, b = host.measure("group", {"a": changed, "b": replace(workloads["b"], flops=20)}, 7)
     assert (a.images, b.images) == (1, None)
@@ -169,7 +157,7 @@ def test_engine_and_its_ceilings_are_measured_on_as_many_threads(small, monkeypa
     for name in ("scaled_copy", "memory_read", "multiply_adds"):
         monkeypatch.setattr(host, name, partial(noted, getattr(host, name)))
     found = {row.name: row for row in mlp_times.measure_on_cpu(small, {"NumPy": baseline}, 7)}
-    expected, n = [("CpuEngine", None), ("CpuEngine",), ("CpuEngine", 1)], small.n_weights
+    expected, n = [("CpuEngine",), ("CpuEngine", None), ("CpuEngine", 1)], small.n_weights
     for threads in (3, 1):
         expected += [("scaled_copy", n, threads), ("memory_read", n, threads)]
         expected.append(("multiply_adds", threads))
@@ -189,8 +177,6 @@ def test_engine_and_its_ceilings_are_measured_on_as_many_threads(small, monkeypa
     for name in ("kernel, forward", "kernel, backward", "engine cpu, evaluation"):
         assert found[name].percent_of_peak > 0
     assert found["engine cpu, evaluation"].flops == 2 * count_weights(SIZES)
-    busy = mlp_times.cpu_workloads(small)["engine cpu, a core busy"]
-    assert (busy.background_load, busy.n_images, busy.n_bytes) == (mlp_times.busy_core, 48, None)
 
 
 def test_engine_workload_trains_on_the_next_images(monkeypatch):
@@ -221,23 +207,3 @@ def test_engines_are_timed_on_deformed_digits_with_a_trained_net(digits):
     y = cpu.CpuEngine()
     y.set_network(mlp_times.trained(net))
     assert (y.predict(images).argmax(axis=1) == labels).mean() > 0.5
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads CPU times in /proc")
-def test_busy_core_computes_until_it_is_ended(monkeypatch):
-    started = []
-
-    class Popen(subprocess.Popen):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options)
-            started.append(self)
-
-    def cpu_ticks():
-        fields = Path(f"/proc/{started[0].pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11])
-
-    monkeypatch.setattr(mlp_times.subprocess, "Popen", Popen)
-    with mlp_times.busy_core():
-        before = cpu_ticks()
-        wait_until(lambda: cpu_ticks() > before + 2)
-    assert started[0].returncode == -signal.SIGKILL

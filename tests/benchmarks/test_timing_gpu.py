@@ -117,7 +117,7 @@ def test_engine_is_timed_between_ticks(monkeypatch):
             tick(1000, 0.5)
 
     engine = SimpleNamespace(name="cuda", schedule="graph", chunks=8, train=train)
-    engine.images_per_tick = 1000
+    engine.images_per_tick, engine.n_inputs = 1000, 33
     engine.set_network = lambda network: None
     network = Network.initial(SIZES, 0)
     row = gpu_times.measure_engine(engine, network, 7, lambda: Work(77.4, 5))
@@ -127,7 +127,7 @@ def test_engine_is_timed_between_ticks(monkeypatch):
     epochs.clear()
     engine.chunks = 1
     with pytest.raises(Problem, match="cuda graph ended before it could be timed"):
-        gpu_times.measure_engine(engine, network, 7)
+        gpu_times.measure_engine(engine, network, 7, Work)
 
 
 def test_measurement_that_fails_costs_no_other(capsys):

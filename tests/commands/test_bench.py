@@ -21,10 +21,8 @@ from experiments.benchmarks import (
     gpu_times,
     host,
     mlp_times,
-    narrow,
     race,
 )
-from experiments.benchmarks.columns import NARROW
 from experiments.results.rows import BenchRow, RaceRow, read_rows, to_cells
 from experiments.training.formatting import csv_text
 from experiments.training.provenance import SourceColumns
@@ -37,7 +35,6 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
     """On tiny nets, without a GPU."""
     monkeypatch.setattr(mlp_times, "NETS", {"33-21-17-10": SIZES, 1: SIZES})
     tiny_works(monkeypatch)
-    monkeypatch.setattr(narrow, "LANES", 16)
     asked, names = [], {group: list(makers(group)) for group in ("net", "cnn", "deformation")}
     monkeypatch.setattr(bench, "in_processes", in_this_process(asked))
     monkeypatch.setattr(baselines, "available", lambda group, device: makers(group))
@@ -64,10 +61,6 @@ def test_main_measures_writes_and_prints(tmp_path, monkeypatch, capsys):
         evaluation = found["evaluation", net, "engine cpu, evaluation"]
         assert evaluation.times_cpu is evaluation.updates_a_second is None
         assert found["net", net, "NumPy loop, CPU"].settings == "here"
-    wide, limited = found["net", "1", "engine cpu"], found["narrow net", "1", "engine cpu"]
-    assert (limited.vectors, limited.ran_on) == (8, wide.ran_on)
-    assert limited.times_cpu == pytest.approx(wide.us / 1e6)
-    assert [net for group, net, _ in found if group == "narrow net"] == ["1"]
     convolutional = [(net, name) for group, net, name in found if group == "cnn"]
     assert convolutional == [("3", n) for n in ("engine cpu", "multiply-adds", *names["cnn"])]
     assert found["cnn", "3", "engine cpu"].weights == 2 * 10 + 10 * (2 * 15 * 15 + 1)
@@ -164,8 +157,6 @@ def in_this_process(asked):
 
 def tiny_works(monkeypatch):
     """Little of everything, and a small net in place of net 3 of 2011."""
-    again = timed(1e6, group=NARROW, name="engine cpu", images=1, vectors=8)
-    monkeypatch.setattr(narrow, "measure", lambda net, repeats: [again])
     monkeypatch.setattr(bench, "CNN_NETS", (3,))
     network = ConvNetwork.initial("2M3s1", Maps(1, 31, 31), 10, 0)
     monkeypatch.setattr(cnn_times, "initial", lambda net: network)
@@ -180,8 +171,7 @@ def tiny_works(monkeypatch):
 
 
 def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
-    """With made-up times of the GPU, on a CPU that has no wider vectors than AVX2."""
-    monkeypatch.setattr(narrow, "LANES", 8)
+    """With made-up times of the GPU."""
     monkeypatch.setattr(mlp_times, "NETS", {4: SIZES})
     tiny_works(monkeypatch)
     asked = []
@@ -208,11 +198,9 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(deform_times, "PaperSet", paper_set)
     there = {
         ("deformation", "cuda"): {"kornia, GPU": baselines.scipy_recipe},
-        ("net", "cuda"): {"PyTorch graph, GPU": baselines.numpy_loop},
+        ("net", "cuda"): {"PyTorch window, GPU": baselines.numpy_loop},
     }
     monkeypatch.setattr(baselines, "available", lambda *asked: there.get(asked, {}))
-    by_window = timed(7.0, group="net", name="PyTorch window, GPU", images=1)
-    monkeypatch.setattr(gpu_times, "measure_window_baselines", lambda network, _: [by_window])
     monkeypatch.delattr(bench, "run_race")  # a GPU is not lent for that
     bench.main(["--repeats", "7", "--out", str(tmp_path)])
     said, rows = capsys.readouterr(), read_rows(tmp_path / "bench.csv", BenchRow)
@@ -220,16 +208,14 @@ def test_main_on_a_gpu(tmp_path, monkeypatch, capsys):
     assert {*asked[1:]} == {((100, 29, 29), (100,)), (100, 29, 29)}
     assert {(row.source.device, row.source.driver) for row in rows} == {("Some GPU", "1.2")}
     found = {(row.group, row.name): row for row in rows}
-    assert "narrow net" not in {group for group, _ in found}
-    cpu_names = {"engine cpu", "engine cpu, 1 thread", "engine cpu, a core busy"}
+    cpu_names = {"engine cpu", "engine cpu, 1 thread"}
     for (_, name), row in found.items():
         if name in cpu_names or "GPU" in name or "cuda" in name:
             device = bench.provenance.device("cpu") if name in cpu_names else "Some GPU"
             assert row.ran_on == device, name
     assert {key for key, row in found.items() if row.times_cpu} == {
         *(("net", name) for name in cpu_names),
-        *(("net", "engine cuda graph"), ("net", "PyTorch graph, GPU")),
-        ("net", "PyTorch window, GPU"),
+        *(("net", "engine cuda graph"), ("net", "PyTorch window, GPU")),
         *(("cnn", "engine cpu"), ("cnn", "engine cuda graph")),
     }
     for group in ("net", "cnn"):

@@ -14,17 +14,11 @@ WAYS = {records.PLAIN, records.ENGINE, *records.WINDOWS}
 SMALL = (((841, 20, 10), 70, 90), ((841, 13, 9, 10), 40, 2000))
 
 
-@pytest.fixture
-def record(tmp_path, monkeypatch, capsys):
-    """What the command leaves of two small nets, and what it prints."""
+def test_a_row_for_each_net_stage_and_learning_rate(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(blocks, "CASES", SMALL)
     blocks.main(["--data", "digits", "--out", str(tmp_path / "new")])
     record = read_json(tmp_path / "new" / "blocks.json", BlockRecord)
     assert record_tables.block_table(record) in capsys.readouterr().out
-    return record
-
-
-def test_a_row_for_each_net_stage_and_learning_rate(record):
     rows = record.rows
     found = [(row.trained_on, row.eta, row.steps) for row in rows]
     # Of load_digits' 1,437 training images as many as are not those of the steps.

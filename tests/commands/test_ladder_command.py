@@ -24,16 +24,11 @@ from mlp_gpu.ladder.rungs import RUNGS
 needs_no_gpu = pytest.mark.skipif(not gpu.missing(), reason="says what it says without a GPU")
 
 
-@pytest.fixture(scope="module")
-def counted():
-    """The kernels of all rungs, for 32 hidden neurons."""
-    images, labels, _ = epoch()
-    return ladder_times.count_rungs(moving(32), (images, labels))
-
-
 @programs.needs_toolkit
 @pytest.mark.slow
-def test_what_a_rung_does_is_counted(counted):
+def test_what_a_rung_does_is_counted():
+    images, labels, _ = epoch()
+    counted = ladder_times.count_rungs(moving(32), (images, labels))
     rows = {(row.rung, row.kernel): row for row in counted}
     assert list(dict.fromkeys(row.rung for row in counted)) == list(RUNGS)
     n_weights = 784 * 32
@@ -108,19 +103,12 @@ def test_warps_on_a_multiprocessor(blocks, threads, registers, shared, warps):
     assert ladder_times.resident_warps(blocks, threads, kernel) == warps
 
 
-@pytest.fixture
-def small(digits, monkeypatch):
-    """A ladder of few digits that counts nothing."""
+@needs_no_gpu
+def test_a_record_says_what_was_trained(digits, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ladder, "REPEATS", 2)
     monkeypatch.setattr(ladder_times, "count_rungs", lambda net, examples: [])
-    pixels = data.cached_pixels("digits", None)
-    some = ladder.data.limit(pixels, 300)
-    monkeypatch.setattr(ladder.data, "cached_pixels", lambda choice, folder: some)
-
-
-@needs_no_gpu
-@pytest.mark.usefixtures("small")
-def test_a_record_says_what_was_trained(tmp_path, monkeypatch, capsys):
+    some = data.limit(data.cached_pixels("digits", None), 300)
+    monkeypatch.setattr(data, "cached_pixels", lambda choice, folder: some)
     seeds, initial = [], Net.initial
     monkeypatch.setattr(Net, "initial", lambda n, seed: seeds.append(seed) or initial(n, seed))
     arguments = ["--hidden", "32", "--seeds", "0,3", "--epochs", "6", "--search"]

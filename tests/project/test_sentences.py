@@ -148,7 +148,7 @@ def cpu_baselines(results):
 
 
 def cpu_conditions(results):
-    return ratios(results, CPU, "engine cpu, 1 thread", "engine cpu, a core busy")
+    return ratios(results, CPU, "engine cpu, 1 thread")
 
 
 def rest_of_an_epoch(results):
@@ -262,8 +262,7 @@ SAID = {
         "per second. The GTX 480 of 2012 made up to {}.",
         cpu_baselines: "- **Others on that CPU**, each with its fastest settings: a NumPy loop "
         "takes {:.1f} to {:.1f} times as long, JAX {:.1f} to {:.1f}.",
-        cpu_conditions: "- **Fewer resources**: in one thread our engine takes {:.1f} to {:.1f} "
-        "times as long, beside a process that keeps a core busy {:.1f} to {:.1f} times.",
+        cpu_conditions: "- **In one thread** our engine takes {:.1f} to {:.1f} times as long.",
         rest_of_an_epoch: "- **The rest of an epoch**: deforming 60,000 images takes {:.2g} s, a "
         "SciPy recipe {:.0f} times as long, the paper's CPU {} s. Evaluation multiplies and adds "
         "{:.0f} to {:.0f} % as fast as the processor can. Both together are {:.0f} % of an epoch "

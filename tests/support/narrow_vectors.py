@@ -10,12 +10,14 @@ import pytest
 from llvmlite import binding
 
 from deepbig_runtime import files
-from experiments.benchmarks.narrow import AVX2, AVX2_LANES, SSE, environment
 
-# A processor, and the lanes of its vectors. Without fused multiply-add LLVM calls fmaf of the C
-# library.
+BASE = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,-avx512f"
+# Numba's name of a processor and the features that it compiles for; the lanes of its vectors.
+# Without fused multiply-add LLVM calls fmaf of the C library.
+AVX2 = "haswell", f"{BASE},+avx,+avx2,+fma"
+SSE = "nehalem", f"{BASE},-avx,-avx2,-fma"
 NARROWER = [
-    pytest.param(AVX2, AVX2_LANES, id="avx2"),
+    pytest.param(AVX2, 8, id="avx2"),
     pytest.param(SSE, 4, id="sse-without-fma", marks=pytest.mark.slow),
 ]
 
@@ -40,9 +42,10 @@ def printed_by(processor, code):
     folder = files.cache_folder() / "narrow"
     folder.mkdir(parents=True, exist_ok=True)
     folders = {"PYTHONPATH": os.pathsep.join(sys.path), "XDG_CACHE_HOME": str(folder)}
+    name, features = processor
     process = subprocess.run(
         [sys.executable, "-c", code],
-        env=environment(processor) | folders,
+        env=os.environ | folders | {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features},
         cwd=Path(__file__).parent,
         stdout=subprocess.PIPE,
         text=True,
