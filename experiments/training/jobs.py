@@ -241,6 +241,8 @@ def session(
         tell(f"engine {engine}: {device}{on_workers}")
         if "profile" in arguments:
             tell(plans.announce(arguments, engine))
+        if provenance.commit()["commit"] == provenance.UNKNOWN:
+            tell(provenance.NO_COMMIT)
         if engine == "cpu" and compiled_cache.lacks("train_"):
             tell(f"code is compiled for the first time, which took {FIRST_COMPILED}")
         if reason := compiled_cache.NOT_KEPT:

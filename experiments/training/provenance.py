@@ -34,6 +34,10 @@ PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
 INSTALLED = "installed, version "  # in the place of a commit
 UNKNOWN, DIRTY = "unknown", "-dirty"
 TRUST = f"git config --global --add safe.directory {REPOSITORY}"
+NO_COMMIT = (
+    "git does not know the commit of these sources, so trainings of today cannot be recorded: "
+    f"there is no git, no clone, or another user owns the clone, which '{TRUST}' trusts"
+)
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
 
 
