@@ -18,7 +18,7 @@ from experiments.training.configs import make_config
 from mlp_gpu.training import Schedule
 
 OF_RUNS = "misclassified", "confusion", "hardest", "learning_curves"
-OF_RECORDS = "times", "roofline", "ladder", "study", "error_against_hours"
+OF_RECORDS = "times", "roofline", "ladder", "study", "study-part2", "error_against_hours"
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import watched_runs
+from factories import make_run
 from forgeries import expect_sentence
 from programs import run
 
@@ -98,7 +98,7 @@ def test_closed_folder_is_one_sentence(tmp_path, code, sentence):
 def test_names_of_any_bytes_are_shown_escaped(tmp_path, capsys):
     paths = [tmp_path / os.fsdecode(NOBODYS), tmp_path / "b.h5"]
     for path in paths:
-        watched_runs.write(path, watched_runs.make_run(of=4))
+        store.write_run(path, make_run())
     shown = "run-\\udcff\\udcfe"
     assert sorted(report_sections.Report(tmp_path).runs) == ["b", shown]
     assert sorted(examples.load_runs(tmp_path)) == ["b", shown]
