@@ -54,7 +54,7 @@ def bench_row(
     *,
     source: SourceColumns = UNRECORDED,
     images: int | None = None,
-    bytes: float | None = None,
+    n_bytes: float | None = None,
     flops: float | None = None,
     copy: Ceiling | None = None,
     read: Ceiling | None = None,
@@ -63,7 +63,7 @@ def bench_row(
 ) -> BenchRow:
     """A row of bench.csv, of the times of an engine, a baseline, a kernel, a deformation or a copy.
 
-    us: microseconds of each repeat, float64 (repeats,). images, bytes, flops: of one such time.
+    us: microseconds of each repeat, float64 (repeats,). images, n_bytes, flops: of one such time.
     copy, read, peak: its ceilings. fields: others of the row.
     """
     low, median, high = np.percentile(us, [20, 50, 80]).tolist()
@@ -82,11 +82,11 @@ def bench_row(
         us_p80=high,
         images=images,
         images_a_second=1e6 * images / median if images else None,
-        bytes=bytes,
-        gb_a_second=bytes / median / 1e3 if bytes else None,
+        bytes=n_bytes,
+        gb_a_second=n_bytes / median / 1e3 if n_bytes else None,
         copy_gb_a_second=copy.work / float(np.median(copy.us)) / 1e3 if copy else None,
-        percent_of_copy=percent(bytes, copy),
-        percent_of_read=percent(bytes, read),
+        percent_of_copy=percent(n_bytes, copy),
+        percent_of_read=percent(n_bytes, read),
         flops=flops,
         tflop_a_second=flops / median / 1e6 if flops else None,
         percent_of_peak=percent(flops, peak),

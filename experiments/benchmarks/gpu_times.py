@@ -393,7 +393,7 @@ def measure_states(
                 us[state][i, repeat] = timer(enqueue, state)
 
     def ceiling(state: str) -> Ceiling | None:
-        return Ceiling(us[state][1], fields["bytes"]) if copy else None
+        return Ceiling(us[state][1], fields["n_bytes"]) if copy else None
 
     return [
         bench_row(us[state][0], state=state, copy=ceiling(state), **fields)
@@ -415,7 +415,7 @@ def measure_kernels(
             layer=kernel.layer,
             n_in=kernel.n_in,
             n_out=kernel.n_out,
-            bytes=kernel.n_bytes,
+            n_bytes=kernel.n_bytes,
             flops=kernel.flops or None,
             paper_gb_a_second=PAPER_GB_PER_SECOND.get(kernel.name),
         )
@@ -455,7 +455,7 @@ def measure_engine(
         group="cnn" if isinstance(network, ConvNetwork) else "net",
         name=f"engine cuda {trainer.schedule}",
         images=1,
-        bytes=round(work.n_bytes),
+        n_bytes=round(work.n_bytes),
         flops=round(work.flops),
     )
 

@@ -123,7 +123,7 @@ def measure(group: str, workloads: dict[str, Workload], repeats: int) -> list[Be
             group=group,
             name=name,
             images=workload.n_images and 1,
-            bytes=workload.n_bytes,
+            n_bytes=workload.n_bytes,
             copy=ceiling(workload.copy, "n_bytes"),
             read=ceiling(workload.read, "n_bytes"),
             flops=workload.flops,

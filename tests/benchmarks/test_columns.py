@@ -27,7 +27,7 @@ def cells_again(row):
 def test_row_of_a_kernel():
     copy = Ceiling(us=np.array([0.5, 0.5, 0.5, 1, 1, 1, 1]), work=2000)
     fields = {"group": "kernel", "name": "some_kernel", "paper_gb_a_second": 115}
-    found = columns.bench_row(np.array([1.0, 2, 3, 4, 5, 6, 7]), bytes=8000, copy=copy, **fields)
+    found = columns.bench_row(np.array([1.0, 2, 3, 4, 5, 6, 7]), n_bytes=8000, copy=copy, **fields)
     assert cells_again(found) == found
     assert (found.us_p20, found.us, found.us_p80) == pytest.approx((2.2, 4, 5.8))
     assert (found.repeats, found.paper_gb_a_second, found.net) == (7, 115, "")
@@ -40,7 +40,7 @@ def test_row_of_a_kernel():
 
 def test_row_of_a_net():
     ceiling = Ceiling(us=np.full(7, 100.0), work=8e6)
-    work = {"bytes": 3_000_000, "flops": 6e6, "read": ceiling, "peak": ceiling}
+    work = {"n_bytes": 3_000_000, "flops": 6e6, "read": ceiling, "peak": ceiling}
     found = net_row("engine cpu", 600.0, **work, settings="2 threads")
     assert (found.net, found.weights, found.settings) == ("1", 1_347_510, "2 threads")
     assert found.images_a_second == pytest.approx(1e6 / 600)

@@ -85,7 +85,7 @@ def test_kernels_and_copies_take_turns():
         said.append((work, state))
         return len(said)
 
-    fields = {"group": "kernel", "name": "k", "bytes": 60}
+    fields = {"group": "kernel", "name": "k", "n_bytes": 60}
     warm, cold = gpu_times.measure_states("kernel", timer, 2, "copy", **fields)
     assert said[:4] == [(w, s) for s in ("warm", "cold") for w in ("kernel", "copy")]
     # The kernel takes 1 and 5, or 3 and 7 microseconds, the copy 2 and 6, or 4 and 8.

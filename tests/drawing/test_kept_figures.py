@@ -181,7 +181,7 @@ OF_RUNS = {
     "learning curves": (run_plots.plot_learning_curves, make_varied_runs),
     "hardest": (partial(error_plots.plot_hardest, images=IMAGES), make_varied_runs),
 }
-SMALL = engine("engine cpu", "841-800-10", 40.0, 50, bytes=1000)
+SMALL = engine("engine cpu", "841-800-10", 40.0, 50, n_bytes=1000)
 OLD = [structs.replace(row, flops=None) for row in on_cpu()]  # which had none of nets
 FIGURES = {
     **thread_maps.DRAWINGS,

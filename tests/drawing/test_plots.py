@@ -60,7 +60,7 @@ def test_nets_without_what_is_drawn_are_refused():
 
 
 def test_benchmarks_of_convolutional_nets_are_not_drawn():
-    more = {"group": "cnn", "bytes": 5000, "images": 1, "weights": 7, "net": "3"}
+    more = {"group": "cnn", "n_bytes": 5000, "images": 1, "weights": 7, "net": "3"}
     rows = [*on_gpu(), row("engine cpu", 1.0, 10, **more)]
     rows.append(row("convolve_maps", 1.0, 10, **more | {"group": "cnn kernel"}))
     assert repr(bench_plots.works(rows)) == repr(bench_plots.works(on_gpu()))

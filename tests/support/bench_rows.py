@@ -14,9 +14,9 @@ CPU, GPU = "a chip, 2 cores", "a GPU"
 
 def row(name, us, percent, **more):
     """A row of bench.csv whose copy took this percentage of its time."""
-    fields = {"net": "1", "name": name, "bytes": 1000, "ran_on": GPU} | more
+    fields = {"net": "1", "name": name, "n_bytes": 1000, "ran_on": GPU} | more
     if percent:
-        fields["copy"] = Ceiling(us=np.full(7, us * percent / 100), work=fields["bytes"])
+        fields["copy"] = Ceiling(us=np.full(7, us * percent / 100), work=fields["n_bytes"])
     return timed(us, source=replace(SOURCE, device=GPU), **fields)
 
 
@@ -36,10 +36,10 @@ def kernel(name, us, percent, **more):
 
 def on_cpu():
     return [
-        engine("engine cpu", 1, 200.0, 90, bytes=12_000_000),
+        engine("engine cpu", 1, 200.0, 90, n_bytes=12_000_000),
         row("scaled copy", 100.0, 100, group="net", ran_on=CPU),
-        engine("NumPy loop, CPU", 1, 900.0, None, bytes=None),
-        engine("engine cpu", 2, 800.0, 150, bytes=32_000_000),
+        engine("NumPy loop, CPU", 1, 900.0, None, n_bytes=None),
+        engine("engine cpu", 2, 800.0, 150, n_bytes=32_000_000),
     ]
 
 
@@ -47,13 +47,13 @@ def on_gpu():
     """Two layers of a kernel as different as can be, in both states, and what has no copy."""
     return [
         *on_cpu(),
-        engine("engine cuda graph", 2, 20.0, None, bytes=64_000_000, ran_on=GPU),
-        kernel("empty kernel", 2.0, None, bytes=None, state="warm"),
+        engine("engine cuda graph", 2, 20.0, None, n_bytes=64_000_000, ran_on=GPU),
+        kernel("empty kernel", 2.0, None, n_bytes=None, state="warm"),
         kernel("forward_partial", 10.0, 80, state="cold"),
-        kernel("forward_partial", 30.0, 40, state="cold", n_in=99, n_out=7, bytes=3000),
+        kernel("forward_partial", 30.0, 40, state="cold", n_in=99, n_out=7, n_bytes=3000),
         kernel("forward_partial", 5.0, 60, state="warm"),
         kernel("forward_reduce", 4.0, 20, state="cold"),
-        row("forward_batch", 40.0, None, group="evaluation", images=5000, bytes=None, flops=1e9),
+        row("forward_batch", 40.0, None, group="evaluation", images=5000, n_bytes=None, flops=1e9),
     ]
 
 

@@ -26,7 +26,7 @@ def net_row(name, us, net=1, weights=1_347_510, ran_on="a chip", **changes):
 def gpu_rows():
     """As of a GPU."""
     copy = Ceiling(us=np.full(7, 1.0), work=3_400_000)
-    kernel = {"group": "kernel", "n_in": 841, "n_out": 1000, "layer": 1, "bytes": 3_400_000}
+    kernel = {"group": "kernel", "n_in": 841, "n_out": 1000, "layer": 1, "n_bytes": 3_400_000}
     kernel |= {"name": "forward_partial", "copy": copy, "paper_gb_a_second": 115}
     evaluation = {"group": "evaluation", "name": "forward_batch", "images": 4096, "flops": 1e10}
     found = [
