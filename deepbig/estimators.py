@@ -144,7 +144,7 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
     def _warn_if_saturated(self, images: np.ndarray, network: Any) -> None:
         """Warn if most units of the first layer saturate before any step."""
         first = next(W for W in network.weights if W is not None)
-        mean_square = np.square(images, dtype=np.float64).mean()
+        mean_square = np.vdot(images, images) / images.size  # makes no copy of the images
         if np.sqrt(np.square(first).sum(axis=0).max() * mean_square) > SATURATED:
             warnings.warn(
                 f"inputs are as large as {abs(images).max():g}, so that most units of the first "
