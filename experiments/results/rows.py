@@ -111,7 +111,10 @@ class ScalingRow(Row, kw_only=True):
 
 
 class StartupRow(Row, kw_only=True):
-    """A row of startup.csv. what: the timed work. Seconds: medians, percentiles of the repeats."""
+    """A row of startup.csv or launches.csv.
+
+    what: the timed work. Seconds: medians, percentiles of the repeats.
+    """
 
     what: Filled
     repeats: Count
