@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from experiments.results import cnn_tables
 from experiments.results.rows import BenchRow, ScalingRow, StartupRow
-from experiments.training.provenance import UNKNOWN, SourceColumns
+from experiments.training.provenance import UNKNOWN, SourceColumns, now
 
 NOT_MEASURED = "Not measured yet."
 
@@ -32,9 +32,6 @@ EPOCH_IMAGES = 60_000
 CNN_NAMES = {f"{net}": f"{net}: {paper.name}" for net, paper in cnn_tables.PAPER.items()}
 NARROW = "narrow net"  # group of older records: rows measured once more, limited to AVX2
 
-# Of a row that is measured and not yet in a file.
-UNRECORDED = SourceColumns(device="unknown", date="2012-12-31", commit=UNKNOWN)
-
 Rows = Collection[BenchRow]
 
 
@@ -52,7 +49,7 @@ class Ceiling(NamedTuple):
 def bench_row(
     us: np.ndarray,
     *,
-    source: SourceColumns = UNRECORDED,
+    source: SourceColumns | None = None,
     images: int | None = None,
     n_bytes: float | None = None,
     flops: float | None = None,
@@ -64,7 +61,8 @@ def bench_row(
     """A row of bench.csv, of the times of an engine, a baseline, a kernel, a deformation or a copy.
 
     us: microseconds of each repeat, float64 (repeats,). images, n_bytes, flops: of one such time.
-    copy, read, peak: its ceilings. fields: others of the row.
+    copy, read, peak: its ceilings. source: None: of a row that is not yet in a file. fields: others
+    of the row.
     """
     low, median, high = np.percentile(us, [20, 50, 80]).tolist()
 
@@ -75,7 +73,7 @@ def bench_row(
         return 100 * work / ceiling.work * float(np.median(ceiling.us / us))
 
     return BenchRow(
-        source=source,
+        source=source or SourceColumns(device="unknown", date=now(), commit=UNKNOWN),
         repeats=len(us),
         us_p20=low,
         us=median,

@@ -294,7 +294,7 @@ def make_config(
     if n_train <= 0:
         raise Problem(
             f"of {len(dataset.train_labels)} training images none are left to train on, with "
-            f"{n_validation} kept apart for validation; take more with --limit"
+            f"{n_validation} held out to choose the epoch; hold out fewer with --validation"
         )
     if n_validation and validation_part:
         data.stratified(dataset, n_validation, validation_part)
