@@ -298,7 +298,10 @@ BENCH_TABLES: dict[str, tuple[Callable[[Rows], list[dict[str, str]]], ...]] = {
     "bench": (net_table, evaluation_table),
     "cnn-bench": (cnn_table, partial(kernel_table, nets=cnn_tables.PAPER, group="cnn kernel")),
     "deformation": (deform_table,),
-    "kernels": (partial(kernel_table, nets=(1, 4)),),
+    "kernels": (
+        partial(kernel_table, nets=(1, 4)),
+        partial(kernel_table, nets=(1, 4), group="window kernel"),
+    ),
 }
 
 

@@ -39,7 +39,8 @@ from mlp_gpu.window import products, progress
 from mlp_gpu.window.engine import WindowCudaEngine
 from mlp_gpu.window.workspace import Workspace
 
-WINDOW_IMAGES = 256  # of the sweep whose kernels are timed, half way through a block
+# Of the sweep whose kernels are timed, half way through a block; and of others, without baselines.
+WINDOW_IMAGES, OTHER_WINDOWS = 256, (128, 512)
 # Before the launch the L2 cache holds as much of the kernel's data as it has room for, or none.
 CACHE_STATES = ("warm", "cold")
 
@@ -284,15 +285,15 @@ def work_of_an_image(
     return (sweep * sweeps_per_block + block_work(sizes, n_block)) * (1 / n_block)
 
 
-def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
-    """The kernels of a block of the window: of its begin, a sweep of WINDOW_IMAGES, its end.
+def window_kernels(network: Network, stream: Stream, n: int = WINDOW_IMAGES) -> Iterator[Kernel]:
+    """The kernels of a block of the window: of its begin, a sweep of n images, its end.
 
     Each is launched as in the middle of a block.
 
     Those that only move the window, `slide_window` and `next_block`, are left out: they would move
     it between two repeats.
     """
-    sizes, n_block, n = network.sizes, WINDOW_IMAGES_PER_BLOCK, WINDOW_IMAGES
+    sizes, n_block = network.sizes, WINDOW_IMAGES_PER_BLOCK
     weights = [copy_to_gpu(W, stream) for W in network.weights]
     workspace = Workspace(sizes, weights, n_block, gpu.compute_capability())
     gpu.fill([*workspace.blank(), *workspace.at_start(n_block)], stream)
@@ -324,6 +325,13 @@ def window_kernels(network: Network, stream: Stream) -> Iterator[Kernel]:
         n_in, n_out = sizes[layer - 1 : layer + 1]
         name, n_bytes = launch.kernel.py_func.__name__, round(work.n_bytes)
         yield Kernel(name, layer, n_in, n_out, launch, n_bytes, round(work.flops))
+
+
+def sweep_kernels(network: Network, stream: Stream, n: int) -> list[Kernel]:
+    """Of `window_kernels` those of the sweep of n images, which their names tell."""
+    n_layers = len(network.weights)
+    found = list(window_kernels(network, stream, n))[2:-n_layers]  # a block begins with two
+    return [replace(kernel, name=f"{kernel.name}, {n} images") for kernel in found]
 
 
 def with_baselines(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
@@ -524,6 +532,10 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchR
         kernels = with_baselines(window_kernels(network, timer.stream))
         return measure_kernels(list(kernels), timer, repeats)
 
+    def measure_sweep_kernels(n: int) -> Iterator[BenchRow]:
+        kernels = sweep_kernels(network, timer.stream, n)
+        return measure_kernels(kernels, timer, repeats, group="window kernel")
+
     return attempts(
         [
             *engine_makers(CudaEngine, network, kernels, flops, repeats),
@@ -532,5 +544,6 @@ def measure_net(network: Network, timer: Timer, repeats: int) -> Iterator[BenchR
             partial(measure_kernels, kernels, timer, repeats),
             partial(measure_evaluation, network, timer, repeats),
             measure_window_kernels,
+            *(partial(measure_sweep_kernels, n) for n in OTHER_WINDOWS),
         ]
     )

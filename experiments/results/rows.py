@@ -44,10 +44,10 @@ class BenchRow(Row, kw_only=True):
     """A row of bench.csv: the times of an engine, a kernel, a deformation or a copy.
 
     Times are microseconds: per image in the groups `net`, `cnn` and `deformation`, per launch in
-    `kernel` and `cnn kernel`, per batch in `evaluation` or, on a CPU, per image; copies, reads,
-    multiply-adds and the CPU's kernel have that of a call. `narrow net` has the CPU's rows of `net`
-    once more, limited to AVX2. us: the median of the repeats, us_p20 and us_p80 its percentiles.
-    Images, bytes and flops are those of such a time.
+    `kernel`, `window kernel` and `cnn kernel`, per batch in `evaluation` or, on a CPU, per image;
+    copies, reads, multiply-adds and the CPU's kernel have that of a call. `narrow net` has the
+    CPU's rows of `net` once more, limited to AVX2. us: the median of the repeats, us_p20 and us_p80
+    its percentiles. Images, bytes and flops are those of such a time.
 
     net: number in Table 1 of 2010, or sizes; of 2011 in `cnn` and `cnn kernel`. weights: of the
     net. settings: those that a baseline is fastest with. layer: from 1, with n_in inputs and n_out

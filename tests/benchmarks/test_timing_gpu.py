@@ -183,7 +183,8 @@ def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
     monkeypatch.setattr(gpu_times, "WINDOW_IMAGES_PER_BLOCK", 1)
     network = Network.initial((37, 21, 33, 10), 0)
     kernels = gpu_times.training_kernels(network)
-    monkeypatch.setattr(gpu_times, "window_kernels", lambda *_: kernels[:1])  # see below
+    for name in ("window_kernels", "sweep_kernels"):  # see below
+        monkeypatch.setattr(gpu_times, name, lambda *_: kernels[:1])
     assert [(kernel.name, kernel.layer) for kernel in kernels] == [
         *named(1, "pick_image forward_partial forward_reduce update_weights"),
         *named(2, "forward_partial forward_reduce delta_partial delta_reduce update_weights"),
@@ -193,6 +194,7 @@ def test_everything_on_the_gpu_is_measured(timer, monkeypatch):
     assert all(one.us > 0 for one in found)
     groups = [one.group for one in found]
     assert groups.count("kernel") == 2 * (1 + len(kernels) + 1)
+    assert groups.count("window kernel") == 2 * 2
     evaluation, _ = (one for one in found if one.group == "evaluation")
     assert evaluation.flops == 2 * 3 * count_weights(network.sizes)
     graph, launch, window = (one for one in found if one.group == "net")
@@ -248,6 +250,10 @@ def test_the_windows_kernels_are_found_half_way_through_a_block(timer):
     network = Network.initial((37, 21, 33, 10), 0)
     kernels = list(window_kernels(network, timer.stream))
     n, end, n_block = 256, 384, 512
+    largest = gpu_times.sweep_kernels(network, timer.stream, 512)
+    assert sum(one.n_bytes for one in largest) == pytest.approx(
+        sweep_work(network.sizes, 512, 512, 512).n_bytes
+    )
     assert sum(one.n_bytes for one in kernels[2:-3]) == pytest.approx(
         sweep_work(network.sizes, n, end, n_block).n_bytes
     )
@@ -260,7 +266,7 @@ def test_the_windows_kernels_are_found_half_way_through_a_block(timer):
         *(("backward_products", 2), ("backward_deltas", 2)),
         *(("update_weights_of_block", layer) for layer in (1, 2, 3)),
     ]
-    for one in kernels:
+    for one in kernels + largest:
         changed = one.launch.arguments[0]
         gpu.fill([(changed, np.full(changed.shape, 7, np.float32))], timer.stream)
         gpu.play([one.launch], timer.stream)
