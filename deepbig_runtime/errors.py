@@ -32,7 +32,8 @@ SIGNALS = OF_TERMINALS | {signal.SIGTERM}  # that end a command
 def tell(sentence: str) -> None:
     """Print a sentence that is not a result, on stderr and at once, if anybody can read it."""
     with suppress(OSError):
-        print(sentence, file=sys.stderr, flush=True)
+        # The newline in the same write: a signal that came between would end with half a line.
+        print(f"{sentence}\n", end="", file=sys.stderr, flush=True)
 
 
 class Problem(Fault):

@@ -25,7 +25,7 @@ PARTS = {
         "after a power cut at any point of saving an epoch, with any part written and any names "
         "new, the files open as the epoch before or as this one, and end with the same bits",
         "states",
-        2152,
+        1974,  # all there are
     ),
     "damage": (
         "one sentence and status 2, or the right content; no traceback, hang or crash, within "

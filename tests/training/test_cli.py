@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from waiting import HANG_SECONDS
 
-from deepbig_runtime.errors import signals
+from deepbig_runtime.errors import signals, tell
 from experiments.training import cli
 from experiments.training.provenance import REPOSITORY
 
@@ -126,6 +127,16 @@ def test_run_does_not_hide_a_mistake_in_our_code():
 
 # Outputs that nobody reads, or that cannot be written
 
+
+def test_a_sentence_is_written_together_with_its_newline(monkeypatch):
+    """A signal that came between would have the next sentence on the same line."""
+    written = []
+    stream = SimpleNamespace(write=written.append, flush=lambda: None)
+    monkeypatch.setattr(sys, "stderr", stream)
+    tell("a sentence")
+    assert written[0] == "a sentence\n"
+
+
 full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 
 
@@ -172,6 +183,7 @@ def number_of_a_new_file(_channel, path):
 
 WORKER = """
 import sys
+from types import SimpleNamespace
 from pathlib import Path
 from experiments.training.messages import open_streams
 from experiments.training.workers import LocalProcesses
