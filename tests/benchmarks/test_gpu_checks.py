@@ -328,6 +328,7 @@ def test_sanitizer_that_is_installed_is_found_and_its_last_output_recorded(tmp_p
 
     monkeypatch.setattr(gpu_checks, "OUT", tmp_path)
     monkeypatch.setattr(gpu_checks, "TOOLKITS_FOLDER", tmp_path)
+    monkeypatch.setattr(gpu_checks, "GRACE_SECONDS", 0.5)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert gpu_checks.check_sanitizer("memcheck", 120) == CheckResult(True, "not installed")
     path = tmp_path / "cuda-12.9" / "bin" / "compute-sanitizer"
