@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tries import RECORD, SEED
+from tries import RECORD, SEED, tries
 
 from deepbig_runtime import files
 from experiments.results.record_tables import campaign_table
@@ -55,15 +55,21 @@ PARTS = {
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
-    """A function of a command: the folder where it ran undisturbed, and its seconds."""
+    """A function of a command: the folder where it ran undisturbed, and its seconds.
+
+    In a campaign the shortest of three runs: most kills planned by a slow one would come too late.
+    """
 
     @cache
     def run(*line):
         import commands
 
-        folder, started = tmp_path_factory.mktemp("undisturbed"), time.monotonic()
-        commands.run(line, folder).check(0)
-        return folder, time.monotonic() - started
+        seconds = []
+        for _ in range(tries(1, 3)):
+            folder, started = tmp_path_factory.mktemp("undisturbed"), time.monotonic()
+            commands.run(line, folder).check(0)
+            seconds.append(time.monotonic() - started)
+        return folder, min(seconds)
 
     return run
 
