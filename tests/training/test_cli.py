@@ -183,7 +183,6 @@ def number_of_a_new_file(_channel, path):
 
 WORKER = """
 import sys
-from types import SimpleNamespace
 from pathlib import Path
 from experiments.training.messages import open_streams
 from experiments.training.workers import LocalProcesses
