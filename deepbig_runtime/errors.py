@@ -127,16 +127,29 @@ class Signals:
         if self._held:
             self._pending = signum
         elif _would_be_lost(frame):
-            _send_again(signum)
+            self._postpone(signum)
         else:
+            self._pending = 0
             raise Interrupted(signum)
 
     def _not_raised(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        """Re-send a signal that arrived in a destructor, where Python drops exceptions."""
+        """Postpone a signal that arrived in a destructor, where Python drops exceptions."""
         if isinstance(unraisable.exc_value, Interrupted):
-            _send_again(unraisable.exc_value.signum)
+            self._postpone(unraisable.exc_value.signum)
         elif self._earlier_hook:
             self._earlier_hook(unraisable)
+
+    def _postpone(self, signum: int) -> None:
+        """Raise a signal at the end of the next `held`, or send it again after RETRY_SECONDS.
+
+        Not only the latter: workers that the signal has also reached look like a fault meanwhile.
+        """
+        self._pending = signum
+        threading.Timer(RETRY_SECONDS, self._send_again).start()
+
+    def _send_again(self) -> None:
+        if self._pending:
+            os.kill(os.getpid(), self._pending)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -176,10 +189,6 @@ def _handle_by(handler: Callable[[int, FrameType | None], None]) -> None:
     for signum in SIGNALS:
         ignored = signum.name == "SIGHUP" and signal.getsignal(signum) == signal.SIG_IGN
         signal.signal(signum, signal.SIG_IGN if ignored else handler)
-
-
-def _send_again(signum: int) -> None:
-    threading.Timer(RETRY_SECONDS, os.kill, (os.getpid(), signum)).start()
 
 
 def _would_be_lost(frame: FrameType | None) -> bool:

@@ -458,3 +458,20 @@ def test_signal_while_a_module_is_imported_waits_until_it_is(signals_raise, tmp_
     with pytest.raises(Interrupted):
         go_on_after(lambda: importlib.import_module("module_of_a_signal"))
     assert "module_of_a_signal" in sys.modules
+    with errors.signals.held():  # which does not raise it again
+        pass
+
+
+def test_signal_while_a_module_is_imported_is_raised_once_by_the_next_held(
+    signals_raise, tmp_path, monkeypatch
+):
+    """Workers that it killed are not taken for a fault; see `workers.RemotePool`."""
+    (tmp_path / "module_of_another_signal.py").write_text(
+        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(errors, "RETRY_SECONDS", 0.5)
+    importlib.import_module("module_of_another_signal")
+    with pytest.raises(Interrupted), errors.signals.held():
+        pass
+    time.sleep(1)
