@@ -153,7 +153,13 @@ class Signals:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Inside, a signal waits; it is raised at the end of the outermost such block."""
+        """Inside, a signal waits; it is raised at the end of the outermost such block.
+
+        In other threads than the main one, which alone handles signals, it does nothing.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         before, self._held = self._held, True
         try:
             yield

@@ -6,6 +6,8 @@ The header is the SHA-256 of the bytes behind it, in the user block, which HDF5 
 any other program the file is plain HDF5. A checksum shows damage, not origin. So names, dtypes,
 shapes and sizes are checked as well, and no other file is opened; but a file that was forged with
 care may hang or crash the library (docs/security.md).
+
+Signals are held while h5py works, because it would make errors of HDF5 of their exceptions.
 """
 
 import contextlib
@@ -19,6 +21,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from deepbig_runtime.errors import signals
 from deepbig_runtime.files import FileFault, Malformed, checked, read_bytes, replace
 
 USER_BLOCK = 512  # bytes, the smallest that HDF5 offers
@@ -76,8 +79,8 @@ def write(path: Path, fill: Callable[[h5py.File], None]) -> None:
 
     Raises FileFault if the system refuses (disk full, read-only, ...).
     """
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w", userblock_size=USER_BLOCK, libver="earliest") as file:
+    buffer, options = io.BytesIO(), {"userblock_size": USER_BLOCK, "libver": "earliest"}
+    with signals.held(), h5py.File(buffer, "w", **options) as file:
         fill(file)
     with buffer.getbuffer() as content:
         put_seal(content)
@@ -121,14 +124,15 @@ def opened(path: Path, schema: str, version: int) -> Iterator[Group]:
 
 
 def _read(content: bytes) -> Group:
-    """The root group of a file in memory, so that no signal comes while HDF5 calls Python."""
-    try:
-        with h5py.File(h5py.h5f.open_file_image(content)) as file:
-            return _read_group(file, "/", len(content))
-    except (Malformed, MemoryError):
-        raise
-    except Exception as error:  # h5py raises exceptions of many kinds
-        raise Malformed(f"HDF5 cannot read it ({str(error)[:200]!a})") from None
+    """The root group of a file in memory."""
+    with signals.held():
+        try:
+            with h5py.File(h5py.h5f.open_file_image(content)) as file:
+                return _read_group(file, "/", len(content))
+        except (Malformed, MemoryError):
+            raise
+        except Exception as error:  # h5py raises exceptions of many kinds
+            raise Malformed(f"HDF5 cannot read it ({str(error)[:200]!a})") from None
 
 
 def _read_group(group: h5py.Group, where: str, max_bytes: int) -> Group:

@@ -1,5 +1,7 @@
 """HDF5 files with a checksum: whole or not there, and nothing but plain arrays is read."""
 
+import os
+import signal
 import threading
 
 import h5py
@@ -9,6 +11,7 @@ from forgeries import attribute, expect_sentence, put, reseal
 from waiting import HANG_SECONDS
 
 from deepbig_runtime import hdf5
+from deepbig_runtime.errors import Interrupted
 from deepbig_runtime.files import FileFault, Malformed
 from deepbig_runtime.hdf5 import Group
 
@@ -172,3 +175,19 @@ def test_refused_file_leaves_hdf5_to_other_threads(path, tmp_path):
     thread.join(HANG_SECONDS)
     assert not thread.is_alive()
     assert "damaged" in str(refused.value)  # which keeps the traceback until here
+
+
+def test_signal_while_h5py_works_is_raised_after_it(signals_raise, path, monkeypatch):
+    """Code in C may make an error of HDF5 of it, as if the file were damaged."""
+
+    def interrupted(*_):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except BaseException:
+            raise SystemError("returned a result with an exception set") from None
+
+    with pytest.raises(Interrupted):
+        hdf5.write(path.with_name("other.h5"), interrupted)
+    monkeypatch.setattr(hdf5, "_read_group", interrupted)
+    with pytest.raises(Interrupted):
+        read(path)

@@ -312,6 +312,7 @@ def test_a_save_that_fails_is_not_hidden_by_signals(signals_raise, tmp_path, mon
     with pytest.raises(files.FileFault, match="no room"):
         train(tmp_path / "run.h5", callbacks=callbacks)
     assert callbacks.overlapped
+    errors.signals._pending = 0  # the command would end here
     assert epochs_on_disk(tmp_path / "run.h5") == 1
 
 
@@ -475,3 +476,22 @@ def test_signal_while_a_module_is_imported_is_raised_once_by_the_next_held(
     with pytest.raises(Interrupted), errors.signals.held():
         pass
     time.sleep(1)
+
+
+def test_signal_is_not_held_by_another_thread(signals_raise):
+    holds, may_end = Event(), Event()
+
+    def hold():
+        with errors.signals.held():
+            holds.set()
+            may_end.wait(HANG_SECONDS)
+
+    with ThreadPoolExecutor() as pool:
+        held = pool.submit(hold)
+        holds.wait(HANG_SECONDS)
+        try:
+            with pytest.raises(Interrupted):
+                os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            may_end.set()
+        held.result()
