@@ -1,4 +1,4 @@
-"""Time `make test` and `make test-all`, with an empty cache folder and with code compiled.
+"""Time `make test-all` and `make test`, with an empty cache folder and with code compiled.
 
 Writes tests.csv into the folder of this machine below results/.
 """
@@ -29,7 +29,7 @@ def seconds(command: str, cache: str) -> float:
 def main() -> None:
     source = provenance.collect("cpu").columns()
     rows = []
-    for command in ("make test", "make test-all"):
+    for command in ("make test-all", "make test"):
         with tempfile.TemporaryDirectory() as cache:
             for state in ("nothing compiled", "code compiled before"):
                 taken = seconds(command, cache)
