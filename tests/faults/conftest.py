@@ -1,5 +1,6 @@
 """Counts of what the tests of faults tried, which a campaign writes as a record."""
 
+import os
 import time
 from functools import cache
 from pathlib import Path
@@ -83,9 +84,9 @@ def tried(record_property):
 
 
 def pytest_runtest_logreport(report):
-    """Add a test to the record. pytest-xdist calls this where the reports of all processes meet."""
+    """Add a test to the record, where the reports of all processes of pytest-xdist meet."""
     part = Path(report.location[0]).stem.removeprefix("test_")
-    if not RECORD or part not in PARTS:
+    if not RECORD or part not in PARTS or "PYTEST_XDIST_WORKER" in os.environ:
         return
     row = _rows.setdefault(part, _new_row(part))
     row.failures += report.failed
