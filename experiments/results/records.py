@@ -337,7 +337,7 @@ COMMITTEE_NET = "841-800-10"  # which `make bench ARGS="--nets ..."` leaves out
 KINDS: dict[str, tuple[str, Callable[[Path], object]]] = {
     r"bench\.csv": ("benches", partial(read_rows, kind=BenchRow)),
     r"scaling\.csv": ("scalings", partial(read_rows, kind=ScalingRow)),
-    r"(startup|launches)\.csv": ("startups", partial(read_rows, kind=StartupRow)),
+    r"(startup|launches|tests)\.csv": ("startups", partial(read_rows, kind=StartupRow)),
     r"race\.csv": ("races", partial(read_rows, kind=RaceRow)),
     STUDIES: ("studies", partial(read_rows, kind=StudyRow)),
     _COMMITTEE_NAME.pattern: ("committees", read_committee),

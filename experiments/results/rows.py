@@ -111,7 +111,7 @@ class ScalingRow(Row, kw_only=True):
 
 
 class StartupRow(Row, kw_only=True):
-    """A row of startup.csv or launches.csv.
+    """A row of startup.csv, launches.csv or tests.csv.
 
     what: the timed work. Seconds: medians, percentiles of the repeats.
     """

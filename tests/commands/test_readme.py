@@ -47,7 +47,8 @@ def test_dark_variants_are_of_the_pictures_as_they_are():
 
 def test_time_of_the_first_compilation_is_the_longest_on_record():
     rows = [row for own in read_results().startups.values() for row in own]
-    slowest = max((r for r in rows if r.what.endswith("nothing compiled")), key=lambda r: r.seconds)
+    first_steps = [row for row in rows if row.what.endswith("make table1, nothing compiled")]
+    slowest = max(first_steps, key=lambda row: row.seconds)
     assert f"{slowest.seconds:.0f} s on {slowest.source.device}" == jobs.FIRST_COMPILED
 
 
