@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -275,7 +276,8 @@ def let_wait(stream: Stream, other: Stream) -> None:
     stream.wait(other)
 
 
-_kept: set[Any] = set()  # kernels whose compiled code is looked for, and kept
+_kept: set[Any] = set()  # kernels whose compiled code was looked for, and is kept
+_first_launch = threading.Lock()  # two threads would compile the same kernel
 
 
 @cache
@@ -299,9 +301,16 @@ class Launch:
     arguments: tuple
 
     def __call__(self, stream: Stream) -> None:
-        if self.kernel not in _kept:
-            keep(self.kernel, _kept_kernel(), self.kernel.py_func)
+        if self.kernel in _kept:
+            self._launch(stream)
+            return
+        with _first_launch:
+            if self.kernel not in _kept:
+                keep(self.kernel, _kept_kernel(), self.kernel.py_func)
+            self._launch(stream)
             _kept.add(self.kernel)
+
+    def _launch(self, stream: Stream) -> None:
         self.kernel[self.grid, self.threads, stream](*self.arguments)
 
 

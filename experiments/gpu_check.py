@@ -3,7 +3,8 @@
 Items, in the order in which they run:
   gpu          the driver, and a self-test: a small net and images, on the GPU and on the CPU
   epochs       two epochs of net 1 by `window`, by `graph` and on the CPU, one of nets 2 to 5
-  comparisons  the same images deformed and the same nets trained on the CPU and on the GPU
+  comparisons  the same images deformed and the same nets trained on the CPU and on the GPU, and
+               several nets trained at once
   tests        all tests that use a GPU, with 250 repeats of each kernel
   sanitizer    NVIDIA's memcheck and racecheck on the small tests, where they are installed
   kernels      the benchmarks: each kernel of each net timed, PyTorch next to them
@@ -39,6 +40,7 @@ from experiments.training import cli, gpu_trial, provenance
 from experiments.training.store import table1_path
 from experiments.training.validation import to_json
 from mlp_gpu.engine import WINDOW
+from mlp_gpu.network import NETS
 
 Answer = TypeVar("Answer")
 Check = Callable[[float], CheckResult]  # of the seconds that it may take
@@ -131,6 +133,8 @@ def all_checks(
             "net 1 in windows, CPU and GPU": compare(gpu_checks.check_engines, WINDOW),
             "net 3 of 2011, CPU and GPU": compare(gpu_checks.check_engines, "cnn"),
             "net 1, deformed meanwhile": compare(gpu_checks.check_ahead),
+            "841-800-10, several at once": compare(gpu_checks.check_at_once, (841, 800, 10)),
+            "net 4, several at once": compare(gpu_checks.check_at_once, NETS[4]),
         },
         "tests": {"tests on the GPU": gpu_checks.check_tests},
         "sanitizer": {

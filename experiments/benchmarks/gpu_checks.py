@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -45,6 +46,7 @@ from mlp_gpu.network import NETS, Network
 from mlp_gpu.window.engine import WindowCudaEngine
 
 MAX_IMAGES, EPOCHS, ETA, SEED = 5000, 3, 1e-3, 0  # of the trainings on CPU and GPU
+AT_ONCE = 1, 2, 4  # numbers of nets that are trained at once
 
 # The limits, which were fixed before anything was measured. Sums in another order have other bits,
 # and training drives them apart: the weights of the GPU engine may differ from the CPU engine's
@@ -194,6 +196,30 @@ def check_epochs(
     text = f"{us[-1]:.1f} us an image; {errors[-1]} of {n_test:,} wrong "
     text += f"after {epochs} x {n:,} images"
     return CheckResult(True, text, {"us": us, "test_errors": errors})
+
+
+def check_at_once(dataset: data.Dataset, sizes: tuple[int, ...]) -> CheckResult:
+    """Nets trained one after another, and several at once in threads as by `--workers`."""
+
+    def train_net(seed: int) -> Trained:
+        training_set = dataset.train_images, dataset.train_labels
+        images = DeformedAhead(*training_set, TABLE1, seed, EPOCHS)
+        return train(WindowCudaEngine(), Network.initial(sizes, seed), dataset, images)
+
+    train_net(SEED)  # compiles
+    us, bits = [], []
+    for n in AT_ONCE:
+        with ThreadPoolExecutor(n) as threads:
+            nets = list(threads.map(train_net, range(max(AT_ONCE))))
+        rows = [row for _, rows in nets for row in rows]
+        seconds = [row.deform_seconds + row.train_seconds + row.evaluate_seconds for row in rows]
+        us.append(1e6 * float(np.median(seconds)) / (n * len(dataset.train_labels)))
+        bits.append([all_bits(trained) for trained in nets])
+    equal = all(found == bits[0] for found in bits)
+    times = zip(AT_ONCE, us, strict=True)
+    text = ", ".join(f"{time:.1f} us an image with {n}" for n, time in times)
+    text += f" at once; {'' if equal else 'NOT '}bit-equal to one after another"
+    return CheckResult(equal, text, {"us": us})
 
 
 # --- deformation

@@ -121,8 +121,9 @@ def add_worker_arguments(parser: argparse.ArgumentParser, cores: int = 1) -> Non
         "--workers",
         type=integer(1, 4096),
         metavar="N",
-        help="trainings that run at once on this machine, in processes of some 1 GB each (default: "
-        f"one per GPU, or without a GPU {without_gpu})",
+        help="trainings that run at once on this machine: on one GPU in threads of this process, "
+        "so that kernels overlap; else in processes of some 1 GB each (default: one per GPU, or "
+        f"without a GPU {without_gpu})",
     )
     where.add_argument(
         "--scheduler",

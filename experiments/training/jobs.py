@@ -34,6 +34,7 @@ from experiments.training.workers import (
     Message,
     Pool,
     Started,
+    Threads,
     Trained,
 )
 from mlp_gpu.engine import SCHEDULES, WINDOW
@@ -165,7 +166,7 @@ def opened(
 
     arguments: those of cli.add_engine_arguments and cli.add_worker_arguments; gets `windows`:
     whether new runs of perceptrons have the schedule `window`. n_jobs: a pool has no more workers
-    than that. needed_bytes: memory that a GPU must have; called if there is a GPU.
+    than that. needed_bytes: memory that a training needs of a GPU; called if there is a GPU.
     Says why no GPU is used, if none is.
 
     Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
@@ -184,9 +185,11 @@ def opened(
         workers = min(arguments.workers or usual, n_jobs)
         if workers <= 1 or arguments.scheduler:
             yield pool, engine, device
-        else:
-            with closing(LocalProcesses(workers, n_gpus)) as processes:
-                yield processes, engine, device
+            return
+        if n_gpus == 1 and (reason := gpu.missing(workers * needed_bytes())):
+            raise Problem(f"{reason}, or take fewer --workers")
+        with closing(Threads(workers) if n_gpus == 1 else LocalProcesses(workers, n_gpus)) as local:
+            yield local, engine, device
 
 
 def _no_gpu(pool: Pool, needed_bytes: Callable[[], int]) -> str | None:
@@ -305,16 +308,23 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
 
 
 def _estimate_all(jobs: Sequence[Job], pool: Pool) -> dict[tuple, float]:
-    """Seconds per epoch for each workload, tried out by the pool's workers."""
-    examples = {workload(job): job for job in reversed(jobs)}
-    futures = {pool.submit(estimate_job, job): key for key, job in examples.items()}
+    """Seconds per epoch for each workload, tried out by all workers that will train it at once."""
+    futures: dict[Future, tuple] = {}
+    seconds: dict[tuple, float] = {}
+    for key, n_jobs in Counter(map(workload, jobs)).items():
+        example = next(job for job in jobs if workload(job) == key)
+        for _ in range(min(n_jobs, pool.workers)):
+            futures[pool.submit(estimate_job, example)] = key
     try:
-        return {futures[future]: future.result() for future in pool.as_completed(futures)}
+        for future in pool.as_completed(futures):
+            key = futures[future]
+            seconds[key] = max(seconds.get(key, 0), future.result())
     except pool.WorkerDied:
         raise Problem(
             "a worker process died while it tried out a training; if memory is short, take fewer "
             "workers"
         ) from None
+    return seconds
 
 
 def _announce(

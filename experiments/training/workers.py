@@ -1,4 +1,4 @@
-"""Workers that run jobs: in this process, in processes of this machine; `cluster` has Dask's.
+"""Workers that run jobs: in this process, in its threads, in processes; `cluster` has Dask's.
 
 Pools work like executors of concurrent.futures. In addition a job sends messages while it runs, and
 a pool can ask all its jobs to stop. A job is a function whose first argument is a `Channel`.
@@ -14,11 +14,13 @@ import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -154,7 +156,7 @@ class InProcess(Pool):
 
 
 class RemotePool(Pool):
-    """A pool whose workers are other processes, which send results and messages."""
+    """A pool whose workers are other threads or processes, which send results and messages."""
 
     def as_completed(self, waiting: Collection[Future]) -> Iterator[Future]:
         waiting = set(waiting)
@@ -170,6 +172,38 @@ class RemotePool(Pool):
     @abstractmethod
     def _receive(self, waiting: set[Future]) -> tuple[set[Future], list[Message]]:
         """Wait for POLL_SECONDS at most. Returns futures that are done, and new messages."""
+
+
+class Threads(RemotePool):
+    """Threads of this process, which share its GPU: kernels of several nets run at once.
+
+    An engine has streams of its own. Kernels of several processes would take turns.
+    """
+
+    def __init__(self, workers: int):
+        super().__init__()
+        self.workers, self._signum = workers, 0
+        self._executor = futures.ThreadPoolExecutor(workers)
+        self._messages: SimpleQueue[Message] = SimpleQueue()
+
+    def submit(self, function: Callable, *arguments: Any) -> Future:
+        channel = Channel(self._messages.put, lambda: self._signum)
+        return self._executor.submit(run_job, channel, function, *arguments)
+
+    def _receive(self, waiting: set[Future]) -> tuple[set[Future], list[Message]]:
+        futures.wait(waiting, POLL_SECONDS, futures.FIRST_COMPLETED)
+        done = {future for future in waiting if future.done()}  # `wait` leaves out cancelled ones
+        return done, [self._messages.get() for _ in range(self._messages.qsize())]
+
+    def stop(self, signum: int, waiting: Collection[Future]) -> None:
+        self._signum = signum
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        for _ in self.as_completed(waiting):
+            pass
+
+    def close(self) -> None:
+        self.stop(signal.SIGTERM, ())
+        self._executor.shutdown()
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +119,40 @@ def test_cases_compare_launch_modes_on_the_papers_nets(device):
     assert cases["graph"][0].sizes == cases["window"][0].sizes == NETS[1]
     assert cases["cnn"][0].description == "20M5s1-60M5s1c50%-100M3c50%-150N"
     assert [found[-1] for found in cases.values()] == [numpy_loop, numpy_loop, numpy_convolutional]
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_nets_trained_at_once_must_have_the_bits_of_each_alone(spoilt, sample, monkeypatch):
+    """Four nets each time; with n at once an epoch takes n + 2 seconds and evaluating a quarter."""
+    running = []
+    starting = {n: threading.Barrier(n, timeout=HANG_SECONDS) for n in (1, 2, 4)}
+    pools = iter((1, 1, 2, 4))  # one that compiles comes first
+
+    class Pool(gpu_checks.ThreadPoolExecutor):
+        def __init__(self, n):
+            super().__init__(n)
+            assert n == next(pools)
+            running.append(n)
+
+    def train(engine, network, dataset, images):
+        n = running[-1] if running else next(pools)
+        starting[n].wait()
+        seconds = {"deform_seconds": 1.0, "train_seconds": n + 1.0, "evaluate_seconds": 0.25}
+        net, (row,) = trained(moved=network.weights[0][3, 4] + spoilt * (n == 4))
+        return net, [SimpleNamespace(**vars(row), **seconds)]
+
+    monkeypatch.setattr(gpu_checks, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(gpu_checks, "DeformedAhead", lambda *given: None)
+    monkeypatch.setattr(gpu_checks, "WindowCudaEngine", lambda: None)
+    monkeypatch.setattr(gpu_checks, "train", train)
+    result = gpu_checks.check_at_once(sample, SIZES)
+    assert result.passed == (not spoilt)
+    us = [1e6 * (n + 2.25) / n / 300 for n in (1, 2, 4)]
+    assert result.details["us"] == pytest.approx(us)
+    assert result.text == (
+        f"{us[0]:.1f} us an image with 1, {us[1]:.1f} us an image with 2, {us[2]:.1f} us an image "
+        f"with 4 at once; {'NOT ' * spoilt}bit-equal to one after another"
+    )
 
 
 # --- deformation

@@ -19,6 +19,7 @@ from experiments.benchmarks import gpu_checks
 from experiments.benchmarks.gpu_checks import CheckResult
 from experiments.training.gpu_trial import Trial
 from experiments.training.provenance import REPOSITORY
+from mlp_gpu.network import NETS
 
 
 def test_command_without_a_gpu_ends_with_status_2(tmp_path):
@@ -41,11 +42,13 @@ NAMES = ["GPU", "self-test", "net 1, window", "net 1, graph", "net 1, CPU"]
 NAMES += [f"net {net}, {way}" for net in (2, 3, 4, 5) for way in ("window", "graph")]
 NAMES += ["deformation, CPU and GPU", "net 1, CPU and GPU", "net 1 in windows, CPU and GPU"]
 NAMES += ["net 3 of 2011, CPU and GPU", "net 1, deformed meanwhile"]
+NAMES += ["841-800-10, several at once", "net 4, several at once"]
 NAMES += ["tests on the GPU", "memcheck", "racecheck", "benchmarks"]
 NAMES += ["net 1, 75 epochs", "net 4, the paper's schedule"]
 
 
-CHECKS = "epochs", "deformation", "engines", "ahead", "bench", "tests", "sanitizer", "training"
+CHECKS = "epochs", "deformation", "engines", "ahead", "at_once"
+CHECKS += "bench", "tests", "sanitizer", "training"
 
 
 @pytest.fixture
@@ -109,8 +112,9 @@ def test_record_and_table(fakes, tmp_path, monkeypatch, capsys):
     assert found == expected + [f"{n} cuda {way} 1" for n in "2345" for way in ("window", "graph")]
     assert [how[0] for how in by_name["sanitizer"]] == ["memcheck", "racecheck"]
     assert [how[1:] for how in by_name["engines"]] == [("graph",), ("window",), ("cnn",)]
-    compared = by_name["deformation"] + by_name["engines"] + by_name["ahead"]
-    assert [dataset.name for dataset, *_ in compared] == ["load_digits"] * 5
+    assert [how[1:] for how in by_name["at_once"]] == [((841, 800, 10),), (NETS[4],)]
+    compared = [how for name in CHECKS[1:5] for how in by_name[name]]
+    assert [dataset.name for dataset, *_ in compared] == ["load_digits"] * 7
     assert by_name["bench"] == [(folder, "Some GPU 9000", gpu_check.SECONDS["kernels"])]
     common = f"--engine cuda --data digits --data-dir {tmp_path} --limit 60"
     assert [(str(path), " ".join(options), s) for path, options, s in by_name["training"]] == [
@@ -155,13 +159,13 @@ def test_minutes_leave_out_items_and_shorten_those_that_can_be_stopped(
 def test_items_not_asked_for_keep_their_results(fakes, tmp_path):
     """And nothing of them is run; a record that is not whole has not passed."""
     gpu_check.main(["--data", "digits", "--out", str(tmp_path), "--only", "comparisons"])
-    assert [row["check"] for row in read(tmp_path)["checks"]] == NAMES[13:18]
+    assert [row["check"] for row in read(tmp_path)["checks"]] == NAMES[13:20]
     assert read(tmp_path)["passed"] is False
-    assert {call[0] for call in fakes} == {"deformation", "engines", "ahead"}
+    assert {call[0] for call in fakes} == {"deformation", "engines", "ahead", "at_once"}
     run = ["--data", "digits", "--out", str(tmp_path), "--only"]
     gpu_check.main([*run, "gpu,tests"])
     names = [row["check"] for row in read(tmp_path)["checks"]]
-    assert names == [*NAMES[:2], *NAMES[13:18], "tests on the GPU"]
+    assert names == [*NAMES[:2], *NAMES[13:20], "tests on the GPU"]
 
 
 def test_checks_that_fail_or_raise_give_status_1_and_stop_no_other(

@@ -1,9 +1,13 @@
 """What is said where no GPU can be used, and which engine is taken then."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 from programs import run
+from waiting import HANG_SECONDS
 
 from deepbig_runtime import driver, gpu
 from deepbig_runtime.faults import GpuFault
@@ -172,3 +176,31 @@ class Library:
 def test_cuda_extra_fits_the_driver(monkeypatch, library, extra):
     monkeypatch.setattr(driver, "_load", lambda: library)
     assert driver.cuda_extra() == extra
+
+
+def test_kernel_is_compiled_by_one_thread_and_then_launched_by_several_at_once(monkeypatch):
+    calls, both = [], threading.Barrier(2, timeout=HANG_SECONDS)
+
+    class Kernel:
+        py_func = None
+
+        def __getitem__(self, configuration):
+            return self.call
+
+        def call(self, *arguments):
+            calls.append("begin")
+            if is_compiled:
+                both.wait()
+            else:
+                time.sleep(0.2)  # in which the other thread would begin, too
+            calls.append("end")
+
+    monkeypatch.setattr(gpu, "keep", lambda kernel, *_: calls.append("kept"))
+    monkeypatch.setattr(gpu, "_kept_kernel", lambda: None)
+    launch = gpu.Launch(Kernel(), (1, 1), 32, ())
+    with ThreadPoolExecutor(2) as threads:
+        is_compiled = False
+        list(threads.map(launch, [None, None]))
+        assert calls == ["kept", "begin", "end", "begin", "end"]
+        is_compiled = True
+        list(threads.map(launch, [None, None]))

@@ -6,6 +6,7 @@ import textwrap
 
 import programs
 import pytest
+from run_bits import bits
 
 from deepbig_runtime import compiled_cache
 from experiments.training import store
@@ -309,6 +310,20 @@ def test_table1_is_that_of_the_cpu_and_names_what_computed(tmp_path):
     assert session.schedule == "graph"
     # A digit whose outputs are nearly equal may fall to either side.
     assert abs(int(rows["cuda"]["tefbv_errors"]) - int(rows["cpu"]["tefbv_errors"])) <= 1
+
+
+@pytest.mark.slow
+def test_nets_trained_at_once_have_the_bits_that_they_have_alone(tmp_path):
+    found = []
+    for workers in ("1", "2"):
+        out = tmp_path / workers
+        options = "--seeds=1,2", f"--workers={workers}", "--schedule=window"
+        done = train_table1(out, *options, CUDA_ON_CPU_EXCLUSIVE=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        found.append({path.name: bits(path) for path in store.run_files(out)})
+    assert ", 2 workers\n" in done.stderr
+    assert len(found[0]) == 2
+    assert found[0] == found[1]
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ from experiments.training.workers import (
     InProcess,
     LocalProcesses,
     RemotePool,
+    Threads,
     Trained,
     run_job,
 )
@@ -53,8 +54,8 @@ def open_pool(request):
     """A function that opens a pool of its own with two workers."""
 
     def open_pool(kind):
-        if kind == "local":
-            return LocalProcesses(2)
+        if kind != "Dask":
+            return LocalProcesses(2) if kind == "local" else Threads(2)
         from experiments.training.cluster import Cluster  # needs distributed
 
         return Cluster(request.getfixturevalue("cluster").scheduler_address)
@@ -62,10 +63,10 @@ def open_pool(request):
     return open_pool
 
 
-@pytest.fixture(params=["in process", "local", dask])
+@pytest.fixture(params=["in process", "threads", "local", dask])
 def pool(request, open_pool):
-    if request.param == "Dask":
-        with closing(open_pool("Dask")) as pool:
+    if request.param in ("threads", "Dask"):
+        with closing(open_pool(request.param)) as pool:
             yield pool
     else:
         yield InProcess() if request.param == "in process" else request.getfixturevalue("local")
@@ -138,7 +139,7 @@ def leave(pool, error, function, *arguments):
     return futures
 
 
-@pytest.mark.parametrize("kind", ["local", dask])
+@pytest.mark.parametrize("kind", ["threads", "local", dask])
 def test_stop_lets_begun_jobs_save_and_begins_no_others(kind, open_pool, tmp_path):
     with closing(open_pool(kind)) as pool:
         futures = leave(pool, Interrupted(signal.SIGINT), wait_for_stop, tmp_path)
@@ -147,8 +148,9 @@ def test_stop_lets_begun_jobs_save_and_begins_no_others(kind, open_pool, tmp_pat
     assert [path.read_text() for path in tmp_path.iterdir()] == 2 * [str(int(signal.SIGINT))]
 
 
-def test_close_stops_jobs_that_an_error_left_running(tmp_path):
-    with closing(LocalProcesses(2)) as pool:
+@pytest.mark.parametrize("kind", ["threads", "local"])
+def test_close_stops_jobs_that_an_error_left_running(kind, open_pool, tmp_path):
+    with closing(open_pool(kind)) as pool:
         *_, last = leave(pool, ZeroDivisionError(), wait_for_stop, tmp_path)
     assert [path.read_text() for path in tmp_path.iterdir()] == 2 * [str(int(signal.SIGTERM))]
     assert last.cancelled()
@@ -391,6 +393,23 @@ def test_opened_with_gpus_has_a_worker_for_each(arguments, n_jobs, expected, sta
         assert isinstance(pool, LocalProcesses if expected > 1 else InProcess)
         assert (pool.workers, engine, device) == (expected, "cuda", "Some GPU")
     assert [gpu_number for gpu_number, _ in started] == [0, 1, 0, 1, 0][: (expected > 1) * expected]
+
+
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize(("n_bytes", "pool"), [(3, Threads), (4, None)])
+def test_opened_with_one_gpu_shares_it_among_threads_if_its_memory_allows(
+    n_bytes, pool, started, monkeypatch
+):
+    monkeypatch.setattr(gpu, "count", lambda: 1)
+    monkeypatch.setattr(gpu, "release", never)
+    opened = jobs.opened(parse("--workers", "2"), 10, lambda: n_bytes)
+    if pool is None:
+        with pytest.raises(Problem, match=r"^8 bytes, or take fewer --workers"), opened:
+            pass
+        return
+    with opened as (found, engine, device):
+        assert (type(found), found.workers, engine, device) == (Threads, 2, "cuda", "Some GPU")
+    assert started == []
 
 
 @pytest.mark.usefixtures("gpus")
