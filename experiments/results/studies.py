@@ -19,6 +19,7 @@ from experiments.training.store import Run
 from mlp_gpu.training import Schedule
 
 USUAL = "as now"  # the name of today's setting, which all factors share
+LAYERS = "841-800-10"  # of the net that all settings are tried with
 EPOCHS, LAST_ETA = 100, 1e-4  # of a setting that names no others
 HELD_OUT = {1: "", 2: "(`--validation-part 2`) "}  # what is told of a part
 
