@@ -221,9 +221,11 @@ def pages() -> dict[str, dict[str, str]]:
     results = read_results()
     found, benches = results.committees, results.benches.values()
     campaigns = (record_tables.campaign_table(one.parts) for one in results.campaigns.values())
-    of_net: dict[bool, list[str]] = {True: [], False: []}  # studies, by whether of the usual net
+    study: list[str] = []
+    larger: list[str] = []  # studies of a larger net
     for rows in studies.joined(results.studies).values():
-        of_net[rows[0].layers == studies.LAYERS].append(studies.report(rows))
+        reports = study if rows[0].layers == studies.LAYERS else larger
+        reports.append(studies.report(rows))
     return {
         "README.md": {
             "printed": printed(results),
@@ -247,7 +249,7 @@ def pages() -> dict[str, dict[str, str]]:
                 (bench_source(rows), [markdown_table(timing_columns.scaling_table(rows))])
                 for rows in results.scalings.values()
             ),
-            "study": paragraphs(of_net[False]),
+            "study": paragraphs(larger),
             "deformation": benchmarks(benches, "deformation"),
             "bench": benchmarks(benches, "bench"),
             "cnn-bench": benchmarks(benches, "cnn-bench"),
@@ -279,7 +281,7 @@ def pages() -> dict[str, dict[str, str]]:
         },
         "docs/what-matters.md": {
             "expectations": studies.expectations(),
-            "study": paragraphs(of_net[True]),
+            "study": paragraphs(study),
         },
         "docs/online-in-blocks.md": {
             "blocks": paragraphs(map(record_tables.block_table, results.blocks.values()))

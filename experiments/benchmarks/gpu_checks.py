@@ -46,7 +46,7 @@ from mlp_gpu.network import NETS, Network
 from mlp_gpu.window.engine import WindowCudaEngine
 
 MAX_IMAGES, EPOCHS, ETA, SEED = 5000, 3, 1e-3, 0  # of the trainings on CPU and GPU
-AT_ONCE = 1, 2, 4  # numbers of nets that are trained at once
+AT_ONCE, AT_ONCE_IMAGES = (1, 2, 4), 20_000  # numbers of nets that are trained at once; images
 
 # The limits, which were fixed before anything was measured. Sums in another order have other bits,
 # and training drives them apart: the weights of the GPU engine may differ from the CPU engine's
@@ -200,6 +200,7 @@ def check_epochs(
 
 def check_at_once(dataset: data.Dataset, sizes: tuple[int, ...]) -> CheckResult:
     """Nets trained one after another, and several at once in threads as by `--workers`."""
+    dataset = data.limit(dataset, min(AT_ONCE_IMAGES, len(dataset.train_labels)))
 
     def train_net(seed: int) -> Trained:
         training_set = dataset.train_images, dataset.train_labels
@@ -207,15 +208,15 @@ def check_at_once(dataset: data.Dataset, sizes: tuple[int, ...]) -> CheckResult:
         return train(WindowCudaEngine(), Network.initial(sizes, seed), dataset, images)
 
     train_net(SEED)  # compiles
-    us, bits = [], []
+    us, all_nets = [], []
     for n in AT_ONCE:
         with ThreadPoolExecutor(n) as threads:
             nets = list(threads.map(train_net, range(max(AT_ONCE))))
         rows = [row for _, rows in nets for row in rows]
         seconds = [row.deform_seconds + row.train_seconds + row.evaluate_seconds for row in rows]
         us.append(1e6 * float(np.median(seconds)) / (n * len(dataset.train_labels)))
-        bits.append([all_bits(trained) for trained in nets])
-    equal = all(found == bits[0] for found in bits)
+        all_nets.append([all_bits(trained) for trained in nets])
+    equal = all(nets == all_nets[0] for nets in all_nets)
     times = zip(AT_ONCE, us, strict=True)
     text = ", ".join(f"{time:.1f} us an image with {n}" for n, time in times)
     text += f" at once; {'' if equal else 'NOT '}bit-equal to one after another"

@@ -5,6 +5,7 @@ import math
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from deepbig_runtime.errors import Interrupted, explained, signals, tell
 from experiments.datasets.dataset import KINDS, LARGEST, SMALLEST
 from experiments.training.messages import open_streams
 from mlp_gpu.engine import ENGINE_NAMES, SCHEDULES, WINDOW
+
+JOB_THREAD = "job"  # the beginning of the names of workers.Threads
 
 
 def run(main: Callable[[], int | None]) -> None:
@@ -46,6 +49,9 @@ def run(main: Callable[[], int | None]) -> None:
             getattr(sys, name).flush()
         except OSError:
             setattr(sys, name, None)  # else Python tries again, complains, and ends with 120
+    if any(thread.name.startswith(JOB_THREAD) for thread in threading.enumerate()):
+        # Python would wait for the end of a job that was given up.
+        os._exit(status if isinstance(status, int) else bool(status))
     sys.exit(status)
 
 

@@ -1,18 +1,19 @@
 """Many independent trainings: each is a job for a worker of a pool.
 
-A worker that dies loses the epoch it was in, and the one that it was still saving. Its job is
-submitted again, and another worker goes on from the run file, if both see the same folder. A lock
-beside that file keeps others out.
+A worker process that dies loses the epoch it was in, and the one that it was still saving. Its job
+is submitted again, and another worker goes on from the run file, if both see the same folder. A
+lock beside that file keeps others out.
 """
 
 import argparse
 import math
+import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ from experiments.training.workers import (
     Threads,
     Trained,
 )
-from mlp_gpu.engine import SCHEDULES, WINDOW
+from mlp_gpu.engine import SCHEDULES, WINDOW, Engine
 from mlp_gpu.engines import choose_engine
 from mlp_gpu.training import Epoch
 
@@ -47,6 +48,10 @@ FIRST_COMPILED = "19 s on AMD EPYC, 2 cores"  # the slowest in results/*/startup
 MAX_WORKER_DEATHS = 3  # of the workers of a job in a row, without an epoch done
 
 FAILED, GPU_FAILED = 1, 2  # exit statuses
+
+# Held by one thread of this process at a time: to read data, which all share, and to compile; and
+# to train on the CPU, whose engine takes all cores.
+_preparing, _on_cpu = threading.Lock(), threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,11 +131,10 @@ def train_job(channel: Channel, job: Job) -> Outcome:
     if time.time() > job.deadline:
         return Outcome(stopped="it was not begun before the time was over")
     try:
-        dataset = configs.prepare(configs.load(job.config, job.data_dir), job.config)
-        engine = nets.make_engine(job.config, job.schedule)
-        runs.warm_up(engine, job.config, dataset)
-        reporter, timeout = Reporter(job.label, channel, job.deadline), channel.lock_timeout
-        return Outcome(runs.train_run(job.path, job.config, dataset, engine, reporter, timeout))
+        with _ready(job) as (engine, whole):
+            dataset = configs.prepare(whole, job.config)
+            reporter, timeout = Reporter(job.label, channel, job.deadline), channel.lock_timeout
+            return Outcome(runs.train_run(job.path, job.config, dataset, engine, reporter, timeout))
     except runs.TimeIsUp as reason:
         return Outcome(stopped=str(reason))
     except Exception as error:
@@ -141,8 +145,19 @@ def train_job(channel: Channel, job: Job) -> Outcome:
 
 def estimate_job(_channel: Channel, job: Job) -> float:
     """About how many seconds an epoch of the job takes. This runs in a worker."""
-    engine = nets.make_engine(job.config, job.schedule)
-    return runs.estimate_epoch_seconds(engine, job.config, configs.load(job.config, job.data_dir))
+    with _ready(job) as (engine, dataset):
+        return runs.estimate_epoch_seconds(engine, job.config, dataset)
+
+
+@contextmanager
+def _ready(job: Job) -> Iterator[tuple[Engine, data.Dataset]]:
+    """The engine of a job with its code compiled, and all images of its data."""
+    with _on_cpu if job.config.engine == "cpu" else nullcontext():
+        with _preparing:
+            dataset = configs.load(job.config, job.data_dir)
+            engine = nets.make_engine(job.config, job.schedule)
+            runs.warm_up(engine, job.config, dataset)
+        yield engine, dataset
 
 
 def workload(job: Job) -> tuple:

@@ -1,7 +1,7 @@
 """The progress of all trainings of a command: a bar on a terminal, elsewhere a line per epoch.
 
-Trainings may run in other processes. They report by the messages of `experiments.training.workers`.
-Everything is written to stderr.
+Trainings may run in other threads and processes. They report by the messages of
+`experiments.training.workers`. Everything is written to stderr.
 """
 
 import sys

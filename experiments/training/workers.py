@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from deepbig_runtime.errors import OF_TERMINALS, Interrupted, signals
-from experiments.training import provenance
+from experiments.training import cli, provenance
 from experiments.training.messages import open_streams, silence_libraries
 
 POLL_SECONDS = 0.2  # for which one waits for messages
@@ -183,12 +183,15 @@ class Threads(RemotePool):
     def __init__(self, workers: int):
         super().__init__()
         self.workers, self._signum = workers, 0
-        self._executor = futures.ThreadPoolExecutor(workers)
+        self._executor = futures.ThreadPoolExecutor(workers, cli.JOB_THREAD)
+        self._submitted: list[Future] = []
         self._messages: SimpleQueue[Message] = SimpleQueue()
 
     def submit(self, function: Callable, *arguments: Any) -> Future:
         channel = Channel(self._messages.put, lambda: self._signum)
-        return self._executor.submit(run_job, channel, function, *arguments)
+        future = self._executor.submit(run_job, channel, function, *arguments)
+        self._submitted.append(future)
+        return future
 
     def _receive(self, waiting: set[Future]) -> tuple[set[Future], list[Message]]:
         futures.wait(waiting, POLL_SECONDS, futures.FIRST_COMPLETED)
@@ -196,14 +199,16 @@ class Threads(RemotePool):
         return done, [self._messages.get() for _ in range(self._messages.qsize())]
 
     def stop(self, signum: int, waiting: Collection[Future]) -> None:
-        self._signum = signum
+        self._signum = self._signum or signum
         self._executor.shutdown(wait=False, cancel_futures=True)
         for _ in self.as_completed(waiting):
             pass
 
     def close(self) -> None:
         self.stop(signal.SIGTERM, ())
-        self._executor.shutdown()
+        running = [future for future in self._submitted if not future.done()]
+        if not futures.wait(running, CLOSE_SECONDS).not_done:  # else cli.run ends the process
+            self._executor.shutdown()
 
 
 @dataclass(eq=False)

@@ -124,7 +124,7 @@ def test_cases_compare_launch_modes_on_the_papers_nets(device):
 @pytest.mark.parametrize("spoilt", [False, True])
 def test_nets_trained_at_once_must_have_the_bits_of_each_alone(spoilt, sample, monkeypatch):
     """Four nets each time; with n at once an epoch takes n + 2 seconds and evaluating a quarter."""
-    running = []
+    running, seeds, first_weights = [], [], set()
     starting = {n: threading.Barrier(n, timeout=HANG_SECONDS) for n in (1, 2, 4)}
     pools = iter((1, 1, 2, 4))  # one that compiles comes first
 
@@ -137,17 +137,25 @@ def test_nets_trained_at_once_must_have_the_bits_of_each_alone(spoilt, sample, m
     def train(engine, network, dataset, images):
         n = running[-1] if running else next(pools)
         starting[n].wait()
+        first_weights.add(network.weights[0].tobytes())
         seconds = {"deform_seconds": 1.0, "train_seconds": n + 1.0, "evaluate_seconds": 0.25}
         net, (row,) = trained(moved=network.weights[0][3, 4] + spoilt * (n == 4))
         return net, [SimpleNamespace(**vars(row), **seconds)]
 
+    def ahead(images, labels, deformation, seed, last_epoch):
+        assert len(images) == len(labels) == 250
+        seeds.append(seed)
+
+    monkeypatch.setattr(gpu_checks, "AT_ONCE_IMAGES", 250)
     monkeypatch.setattr(gpu_checks, "ThreadPoolExecutor", Pool)
-    monkeypatch.setattr(gpu_checks, "DeformedAhead", lambda *given: None)
+    monkeypatch.setattr(gpu_checks, "DeformedAhead", ahead)
     monkeypatch.setattr(gpu_checks, "WindowCudaEngine", lambda: None)
     monkeypatch.setattr(gpu_checks, "train", train)
     result = gpu_checks.check_at_once(sample, SIZES)
     assert result.passed == (not spoilt)
-    us = [1e6 * (n + 2.25) / n / 300 for n in (1, 2, 4)]
+    assert sorted(seeds) == sorted([0, *3 * [0, 1, 2, 3]])
+    assert len(first_weights) == 4
+    us = [1e6 * (n + 2.25) / n / 250 for n in (1, 2, 4)]
     assert result.details["us"] == pytest.approx(us)
     assert result.text == (
         f"{us[0]:.1f} us an image with 1, {us[1]:.1f} us an image with 2, {us[2]:.1f} us an image "

@@ -168,6 +168,26 @@ def test_status_is_right_though_nobody_can_read(program, status):
         assert done.stderr == "stopped by SIGINT\n"
 
 
+GIVEN_UP = """
+import os, signal, threading, time
+from contextlib import closing
+from experiments.training import cli, workers
+
+def give_up():
+    with closing(workers.Threads(1)) as pool:
+        job = pool.submit(lambda channel: os.kill(os.getpid(), signal.SIGINT) or time.sleep(9999))
+        list(pool.as_completed([job]))
+
+workers.CLOSE_SECONDS = 0.1
+cli.run(give_up)
+"""
+
+
+def test_command_ends_while_a_thread_polls_no_stop_signal():
+    done = run('"$0" -c "$@"', GIVEN_UP)
+    assert (done.returncode, done.stderr) == (130, "stopped by SIGINT\n")
+
+
 def test_new_file_of_a_command_is_no_standard_stream():
     program = "import os; from experiments.training import cli\n"
     program += "cli.run(lambda: os.open('/', os.O_RDONLY))"  # its number is the status

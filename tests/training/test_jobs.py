@@ -4,9 +4,12 @@ import csv
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
-from contextlib import closing
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -292,6 +295,42 @@ def test_worker_with_other_data_fails_the_job(tmp_path):
 
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs SIGKILL and groups")
+
+
+@pytest.mark.parametrize("engine", ["cpu", "cuda"])
+def test_threads_prepare_alone_and_only_on_a_gpu_train_at_once(engine, tmp_path, monkeypatch):
+    """They share the data; and an engine on the CPU has all cores."""
+    running, seen, both = Counter(), set(), threading.Barrier(2, timeout=HANG_SECONDS)
+
+    @contextmanager
+    def count(step):
+        running[step] += 1
+        time.sleep(0.1)  # in which the other thread would come, too
+        seen.add((step, running[step]))
+        yield
+        running[step] -= 1
+
+    def load(*_):
+        with count("prepare"):
+            return "images"
+
+    def train(job):
+        with jobs._ready(job) as found:
+            assert found == ("engine", "images")
+            if engine == "cuda":
+                both.wait()
+            with count("train"):
+                pass
+
+    monkeypatch.setattr(jobs.configs, "load", load)
+    monkeypatch.setattr(jobs.nets, "make_engine", lambda *_: "engine")
+    monkeypatch.setattr(jobs.runs, "warm_up", lambda *_: None)
+    job = make_job(tmp_path, 0)
+    job = replace(job, config=changed(job.config, engine=engine))
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(train, [job, job]))
+    assert max(n for step, n in seen if step == "prepare") == 1
+    assert max(n for step, n in seen if step == "train") == (2 if engine == "cuda" else 1)
 
 
 def test_processes_train_to_the_same_bits(expected, tmp_path, monkeypatch, capsys):

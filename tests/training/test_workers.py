@@ -220,6 +220,38 @@ def test_idle_worker_that_is_killed_is_replaced():
         assert result(pool, double, 3) == 6
 
 
+@pytest.mark.parametrize("was_stopped", [False, True])
+def test_close_of_threads_waits_a_moment_and_keeps_the_first_signal(was_stopped, monkeypatch):
+    monkeypatch.setattr(workers, "CLOSE_SECONDS", 0.1)
+    begun, end, pool = threading.Event(), threading.Event(), Threads(1)
+
+    def poll_late(channel):
+        begun.set()
+        end.wait(HANG_SECONDS)
+        return channel.stop_signal()
+
+    job = pool.submit(poll_late)
+    begun.wait(HANG_SECONDS)
+    if was_stopped:
+        pool.stop(signal.SIGINT, ())
+    pool.close()
+    assert not job.done()
+    end.set()
+    assert job.result(HANG_SECONDS) == (signal.SIGINT if was_stopped else signal.SIGTERM)
+
+
+def test_threads_hand_out_a_message_that_comes_with_a_result(monkeypatch):
+    future = Future()
+
+    def wait(waiting, *_):
+        pool._messages.put(Trained("a", 1))
+        future.set_result(2)
+
+    with closing(Threads(1)) as pool, monkeypatch.context() as patch:
+        patch.setattr(workers.futures, "wait", wait)
+        assert pool._receive({future}) == ({future}, [Trained("a", 1)])
+
+
 @linux
 def test_close_kills_a_job_that_polls_no_stop_signal(monkeypatch):
     """Ctrl-C while workers compile must not wait for the compiler."""
