@@ -303,15 +303,15 @@ def test_threads_prepare_alone_and_only_on_a_gpu_train_at_once(engine, tmp_path,
     running, seen, both = Counter(), set(), threading.Barrier(2, timeout=HANG_SECONDS)
 
     @contextmanager
-    def count(step):
+    def count(step, seconds):
         running[step] += 1
-        time.sleep(0.1)  # in which the other thread would come, too
+        time.sleep(seconds)  # in which the other thread would come, too
         seen.add((step, running[step]))
         yield
         running[step] -= 1
 
     def load(*_):
-        with count("prepare"):
+        with count("prepare", 0.1):
             return "images"
 
     def train(job):
@@ -319,7 +319,7 @@ def test_threads_prepare_alone_and_only_on_a_gpu_train_at_once(engine, tmp_path,
             assert found == ("engine", "images")
             if engine == "cuda":
                 both.wait()
-            with count("train"):
+            with count("train", 0.4):
                 pass
 
     monkeypatch.setattr(jobs.configs, "load", load)
