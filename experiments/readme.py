@@ -221,11 +221,8 @@ def pages() -> dict[str, dict[str, str]]:
     results = read_results()
     found, benches = results.committees, results.benches.values()
     campaigns = (record_tables.campaign_table(one.parts) for one in results.campaigns.values())
-    study: list[str] = []
-    larger: list[str] = []  # studies of a larger net
-    for rows in studies.joined(results.studies).values():
-        reports = study if rows[0].layers == studies.LAYERS else larger
-        reports.append(studies.report(rows))
+    reports = {name: studies.report(rows) for name, rows in studies.joined(results.studies).items()}
+    study = paragraphs([reports.pop("study", None)])  # the rest: finalists, other nets
     return {
         "README.md": {
             "printed": printed(results),
@@ -249,7 +246,7 @@ def pages() -> dict[str, dict[str, str]]:
                 (bench_source(rows), [markdown_table(timing_columns.scaling_table(rows))])
                 for rows in results.scalings.values()
             ),
-            "study": paragraphs(larger),
+            "studies": paragraphs(reports.values()),
             "deformation": benchmarks(benches, "deformation"),
             "bench": benchmarks(benches, "bench"),
             "cnn-bench": benchmarks(benches, "cnn-bench"),
@@ -281,7 +278,7 @@ def pages() -> dict[str, dict[str, str]]:
         },
         "docs/what-matters.md": {
             "expectations": studies.expectations(),
-            "study": paragraphs(study),
+            "study": study,
         },
         "docs/online-in-blocks.md": {
             "blocks": paragraphs(map(record_tables.block_table, results.blocks.values()))
