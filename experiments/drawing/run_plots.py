@@ -230,7 +230,7 @@ def plot_study(rows: Sequence[StudyRow]) -> Figure:
     axes.set_yticks(range(len(of_settings)), [_study_label(own[0]) for own in of_settings])
     axes.invert_yaxis()
     axes.set_xlabel(
-        "images held out wrong, %: a dot for each seed; 95 % interval of a net with the mean"
+        "images held out wrong, %: a dot for each seed;\n95 % interval of a net with the mean"
     )
     return finish(figure, f"The study, {rows[0].layers}")
 
