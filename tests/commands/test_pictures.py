@@ -18,7 +18,8 @@ from experiments.training.configs import make_config
 from mlp_gpu.training import Schedule
 
 OF_RUNS = "misclassified", "confusion", "hardest", "learning_curves"
-OF_RECORDS = "times", "roofline", "ladder", "study", "study-part2", "error_against_hours"
+STUDIES = "study", "study-1000-500", "study-part2"
+OF_RECORDS = "times", "roofline", "ladder", *STUDIES, "error_against_hours"
 
 
 @pytest.fixture(scope="module")
