@@ -326,10 +326,11 @@ def _estimate_all(jobs: Sequence[Job], pool: Pool) -> dict[tuple, float]:
     """Seconds per epoch for each workload, tried out by all workers that will train it at once."""
     futures: dict[Future, tuple] = {}
     seconds: dict[tuple, float] = {}
-    for key, n_jobs in Counter(map(workload, jobs)).items():
-        example = next(job for job in jobs if workload(job) == key)
-        for _ in range(min(n_jobs, pool.workers)):
-            futures[pool.submit(estimate_job, example)] = key
+    examples = {workload(job): job for job in reversed(jobs)}
+    n_alike = Counter(map(workload, jobs))
+    for key, job in examples.items():
+        for _ in range(min(n_alike[key], pool.workers)):
+            futures[pool.submit(estimate_job, job)] = key
     try:
         for future in pool.as_completed(futures):
             key = futures[future]

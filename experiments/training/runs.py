@@ -110,10 +110,12 @@ def warm_up(engine: Engine, config: Config, dataset: Dataset) -> None:
 
 
 def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> float:
-    """About how long an epoch of the run will take, from hundredths of a second of its work."""
+    """About how long an epoch of the run will take, from hundredths of a second of its work.
+
+    engine: as warm_up leaves it.
+    """
     n_train, n_test = config.data.n_train, config.data.n_test
     n_predict = config.n_validation + n_test
-    engine.set_network(nets.initial(config))
     images, labels = dataset.train_images[:200], dataset.train_labels[:200]
 
     def seconds_per_image(process: Callable[[int], object], n: int, min_seconds: float) -> float:
