@@ -219,7 +219,7 @@ def _percent(errors: Sequence[int], n: int) -> np.ndarray:
 def plot_study(rows: Sequence[StudyRow]) -> Figure:
     """The errors on the images held out, a line for each setting."""
     of_settings = studies.groups(rows)
-    figure = frame(0.8 + 0.19 * len(of_settings))
+    figure = frame(1.0 + 0.19 * len(of_settings))
     axes = figure.subplots()
     for place, own in enumerate(of_settings):
         percent, low, high = studies.held_out(own)
@@ -228,7 +228,7 @@ def plot_study(rows: Sequence[StudyRow]) -> Figure:
         if own[0].setting == studies.USUAL:
             axes.axvline(percent, linestyle=":", color=GREY)
     axes.set_yticks(range(len(of_settings)), [_study_label(own[0]) for own in of_settings])
-    axes.invert_yaxis()
+    axes.set_ylim(len(of_settings) - 0.5, -0.5)  # whole dots, and the first setting on top
     axes.set_xlabel(
         "images held out wrong, %: a dot for each seed;\n95 % interval of a net with the mean"
     )
