@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import isqrt
+from operator import index
 from typing import Any, Self
 
 import numpy as np
@@ -185,6 +186,10 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
                     f"class{'' if len(found) == 1 else 'es'}"
                 )
             self.classes_ = found
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes are {self.classes_.tolist()} since the first call; keep them"
+            )
         places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         if unknown := set(y[self.classes_[places] != y].tolist()):
             raise ValueError(f"y has the label {min(unknown)!r}, which is not among the classes")
@@ -241,7 +246,7 @@ class OnlineMLPClassifier(_OnlineClassifier):
         return validate_data(self, X, reset=is_new, dtype=np.float32, order="C")
 
     def _initial(self, images: np.ndarray, n_classes: int) -> Network:
-        return Network.initial((images.shape[1], *map(int, self.hidden), n_classes), self.seed)
+        return Network.initial((images.shape[1], *map(index, self.hidden), n_classes), self.seed)
 
     def _make_engine(self, name: str) -> Engine:
         return make_engine(name, WINDOW)

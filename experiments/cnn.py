@@ -160,7 +160,7 @@ def make_jobs(
     made = []
     for net, seed in product(nets, arguments.seeds):
         quick = plans.quick(plans.QUICK_CNN, dataset)[nets[net]]
-        plan = plans.choose(arguments, engine, quick, paper)
+        plan = plans.choose(arguments, engine, len(dataset.train_labels), quick, paper)
         images = data.limit(dataset, plan.n_images)
         config = make_config(images, net, plan.schedule, seed, deformation, engine)
         translation = deformation.translation if deformation else 0.0

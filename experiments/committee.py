@@ -99,7 +99,7 @@ def make_jobs(
     if experiment is TABLE4:
         quick = plans.quick(plans.QUICK_TABLE1, dataset)[4]
     sizes = dataset.kind.source.n_neurons, *experiment.sizes[1:-1], dataset.kind.n_classes
-    plan = plans.choose(arguments, engine, quick)
+    plan = plans.choose(arguments, engine, len(dataset.train_labels), quick)
     images = data.limit(dataset, plan.n_images)
     # At least 1: 0 would mean no validation set of its own.
     n_validation = max(1, len(images.train_labels) // IMAGES_PER_VALIDATION_IMAGE)

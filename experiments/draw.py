@@ -16,7 +16,6 @@ import numpy as np
 from deepbig import pretrained
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
-from deform_gpu.parameters import SIDE
 from experiments.results import trained
 from experiments.training import cli, configs, net_files, store
 from experiments.training.configs import Config
@@ -43,14 +42,19 @@ def page_bytes(config: Config) -> int:
 
 
 def fits(config: Config) -> bool:
-    """Whether the page has room for a run's net, and the net was trained on digits as they are."""
-    return trained.is_for_pictures(config) and not refusal(config)
+    """Whether the page can compute a run's net."""
+    return not refusal(config)
 
 
 def refusal(config: Config) -> str:
     """Why the page cannot compute a run's net; empty if it can."""
-    if config.is_convolutional or config.sizes[0] != SIDE**2:
-        return "the page computes perceptrons of 29x29 inputs alone; name the run of one"
+    if not trained.is_for_pictures(config):
+        return (
+            f"the page prepares drawings as {trained.PREPARED_AS}'s digits; name the run of a net "
+            "for these"
+        )
+    if config.is_convolutional:
+        return "the page computes perceptrons alone; name the run of one"
     if (n_bytes := page_bytes(config)) > MAX_BYTES:
         return (
             f"a page with {config.net_name} has {n_bytes / 1e6:.1f} MB, at most "

@@ -1,7 +1,8 @@
 """Export a run: as CSV files, or its net alone.
 
 --csv writes RUN.metrics.csv, a row per epoch, and RUN.outputs.csv, a row per test digit, with the
-class probabilities p0, p1 and so on at the chosen epoch. --net writes RUN.safetensors, the weights
+class probabilities at the chosen epoch: p0, p1 and so on, of data of your own p and the class's
+name. --net writes RUN.safetensors, the weights
 at the chosen epoch in one small file: as float16 if that changes no answer on the test digits; a
 message reports it. Files of an earlier export are replaced.
 """
@@ -31,8 +32,11 @@ def metrics_rows(run: Run) -> list[dict]:
 
 def outputs_rows(run: Run) -> list[dict]:
     """A row per test digit: its index, label, most likely class, and all class probabilities."""
+    names = run.config.class_names
     digits = enumerate(zip(run.labels.tolist(), run.outputs, strict=True))
-    return [{"index": k, "label": label} | output_cells(p) for k, (label, p) in digits]
+    return [
+        {"index": k, "label": names[label]} | output_cells(p, names) for k, (label, p) in digits
+    ]
 
 
 def write_csv(stem: Path, run: Run) -> list[Path]:

@@ -78,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
         outputs = trained.recognise(members, np.stack([pixels for _, pixels in found]))
         if arguments.csv:
             rows = [
-                {"image": str(path)} | output_cells(row)
+                {"image": str(path)} | output_cells(row, config.class_names)
                 for (path, _), row in zip(found, outputs, strict=True)
             ]
             sys.stdout.write(csv_text(rows))

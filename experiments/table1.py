@@ -18,7 +18,7 @@ from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, Deformation
 from deform_gpu.parameters import DIGITS, LARGEST_SIGMA
 from experiments.datasets import data
-from experiments.datasets.dataset import is_mnist
+from experiments.datasets.dataset import KINDS, is_mnist
 from experiments.results import tables
 from experiments.training import cli, jobs, plans, store
 from experiments.training.configs import changes, fit_deformation, make_config
@@ -146,12 +146,15 @@ def make_jobs(arguments: argparse.Namespace, dataset: data.Dataset, engine: str)
         raise Problem(
             "images in colour are only translated: leave out --sigma, --alpha and the like"
         )
+    angles = tuple(arguments.beta)
+    if angles != TABLE1.beta and len(set(angles)) > 1 and dataset.kind not in KINDS.values():
+        raise Problem(f"--beta has an angle for each digit; give one for all of {dataset.name}")
     settings = ["no-distortion"] * arguments.no_distortion + name_parts(arguments)
     part = arguments.validation and arguments.validation_part
     for (name, hidden), seed in product(chosen_nets(arguments).items(), arguments.seeds):
         sizes = dataset.kind.source.n_neurons, *hidden, dataset.kind.n_classes
         quick = plans.quick(plans.QUICK_TABLE1, dataset)[plans.nearest(hidden)]
-        plan = plans.choose(arguments, engine, quick)
+        plan = plans.choose(arguments, engine, len(dataset.train_labels), quick)
         path = store.table1_path(arguments.out, name, seed, dataset.name, settings)
         config = make_config(
             data.limit(dataset, plan.n_images),
@@ -188,7 +191,7 @@ def report(runs: list[Run]) -> str:
     if is_mnist(name):
         title = "Table 1 on MNIST, the paper beside ours"
         note = "The paper trained for 2,300 epochs of 60,000 images; ours are in the table."
-        others = "It has no figure for other nets, other deformations, and with images kept apart."
+        others = "The paper has no figure for other nets, other deformations, or images kept apart."
         if not any(map(tables.is_table1, runs)):
             title, note = "Perceptrons on MNIST", others
         elif not all(map(tables.is_table1, runs)):

@@ -137,8 +137,9 @@ def choice_of(name: str, data_dir: Path | None) -> str:
 
 
 def limit(dataset: Dataset, n: int | None) -> Dataset:
-    """The data with the first n training images only; None keeps all. Copies nothing.
+    """The data with the first n training images only; None keeps all.
 
+    Of images that lie class by class, as pictures in folders do, n random ones, always the same.
     Raises Problem if there are not that many.
     """
     n_train = len(dataset.train_labels)
@@ -148,9 +149,11 @@ def limit(dataset: Dataset, n: int | None) -> Dataset:
         raise Problem(
             f"the limit is {n}, expected 1 to {n_train}, the training images of {dataset.name}"
         )
-    return replace(
-        dataset, train_images=dataset.train_images[:n], train_labels=dataset.train_labels[:n]
-    )
+    labels = dataset.train_labels
+    kept: slice | np.ndarray = slice(n)
+    if n < n_train and (labels[:-1] <= labels[1:]).all():
+        kept = random.generator(0, random.SPLIT).permutation(n_train)[:n]
+    return replace(dataset, train_images=dataset.train_images[kept], train_labels=labels[kept])
 
 
 def stratified(dataset: Dataset, n: int, part: int) -> np.ndarray:

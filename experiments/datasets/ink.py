@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 from scipy import ndimage
 
 from cnn_gpu.layers import Maps
@@ -68,7 +68,7 @@ def _read(path: Path) -> Pixels:
     """
     with reading.picture(path, files.read_bytes(path)) as image:
         image.draft("RGB", (WORK_SIDE, WORK_SIDE))  # a JPEG is decoded no larger than needed
-        upright = ImageOps.exif_transpose(image)
+        upright = reading.upright(image)
         if upright.mode[0] in "IF":  # more than 8 bits
             values = np.nan_to_num(np.asarray(upright, np.float64))
             values *= 255 / max(1, values.max())  # scanners' pictures may use 10 bits of 16
@@ -77,8 +77,12 @@ def _read(path: Path) -> Pixels:
     upright.thumbnail((WORK_SIDE, WORK_SIDE), Image.Resampling.BOX)
     pixels = np.asarray(upright, np.float32)
     colours, opaque = pixels[..., :3], pixels[..., 3:] / np.float32(255)
-    brightness = (colours * opaque).sum() / max(3 * opaque.sum(), 1)
-    return colours * opaque + (1 - opaque) * np.float32(255 if brightness < 128 else 0)
+    if opaque.mean() > MAX_INK:  # a sheet with round corners, or with a margin
+        paper = np.median(colours[opaque[..., 0] > 0.5], axis=0)
+    else:  # ink alone
+        brightness = (colours * opaque).sum() / max(3 * opaque.sum(), 1)
+        paper = np.full(3, 255 if brightness < 128 else 0, np.float32)
+    return colours * opaque + (1 - opaque) * paper
 
 
 def find_ink(colours: Pixels) -> Pixels:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-from PIL import Image, ImageOps
+from PIL import Image
 from safetensors import SafetensorError
 
 from deepbig_runtime import files
@@ -67,6 +67,12 @@ def _name(folder: Path) -> str:
     return f"{name}-like" if name in (*KINDS, CIFAR10_JPEG) else name
 
 
+def _check_number(folder: Path, names: Sequence[str]) -> None:
+    """Raise Problem for too few or too many classes."""
+    if not 2 <= len(names) <= MOST_CLASSES:
+        raise Problem(f"{folder} has {len(names)} class(es); expected 2 to {MOST_CLASSES}")
+
+
 def _dataset(
     folder: Path,
     arrays: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
@@ -74,8 +80,6 @@ def _dataset(
     sha256: str,
 ) -> Dataset:
     """The data set of training and test images and their labels, by place in names."""
-    if not 2 <= len(names) <= MOST_CLASSES:
-        raise Problem(f"{folder} has {len(names)} class(es); expected 2 to {MOST_CLASSES}")
     name = CIFAR10_JPEG if sha256 == CIFAR10_JPEG_SHA256 else _name(folder)
     return Dataset(name, *arrays, sha256, str(folder), classes=tuple(names))
 
@@ -94,12 +98,13 @@ def _load_idx(folder: Path) -> Dataset:
     _require_fitting(paths, arrays)
     train_images, train_labels, test_images, test_labels = arrays
     occurring = np.unique(train_labels)
+    names = list(map(str, occurring))
+    _check_number(folder, names)
     train, test = (
         np.searchsorted(occurring, part).astype(np.uint8) for part in (train_labels, test_labels)
     )
     digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
     sha256 = hashlib.sha256("".join(digests).encode()).hexdigest()
-    names = list(map(str, occurring))
     return _dataset(folder, (train_images, train, test_images, test), names, sha256)
 
 
@@ -173,6 +178,7 @@ def _load_pictures(folder: Path, size: int | None) -> Dataset:
                 "same classes for training and testing"
             )
     names = list(parts["train"])
+    _check_number(folder, names)  # before all pictures are decoded
     listed = [
         (part, names.index(name), entry)
         for part, classes in parts.items()
@@ -218,12 +224,15 @@ def _is_hidden(name: str) -> bool:
 def _name_skipped(folder: Path) -> None:
     """Name on stderr the files and folders that are not read; their owner may expect them to count.
 
-    Folders beside train/ and test/, and files of other formats in those two.
+    Folders beside train/ and test/; in those two, files beside the classes and of other formats.
     """
     others = {entry.name for entry in os.scandir(folder) if entry.is_dir()} - {"train", "test"}
     if others := {name for name in others if not _is_hidden(name)}:
         text = ", ".join(str(folder / name) for name in sorted(others))
         tell(f"note: skipped, beside train/ and test/: {text}")
+    loose = [path for part in ("train", "test") for path in folder.glob(f"{part}/*")]
+    if loose := sorted(p for p in loose if p.is_file() and not _is_hidden(p.name)):
+        tell(f"note: skipped, beside the folders of classes: {len(loose)}, such as {loose[0]}")
     of_classes = (folder.glob(f"{part}/*/*") for part in ("train", "test"))
     unread = [path for path in chain(*of_classes) if not path.name.lower().endswith(SUFFIXES)]
     if unread := sorted(path for path in unread if not _is_hidden(path.name)):
@@ -305,8 +314,8 @@ def _decode(path: Path, content: bytes, size: int | None) -> np.ndarray:
     """
     with reading.picture(path, content) as image:
         width, height = image.size
-        if image.mode == "F":
-            raise Problem(f"{path} has pixels of floats; expected 8 or 16 bits")
+        if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+            raise Problem(f"{path} has pixels of floats or of 32 bits; expected 8 or 16 bits")
         if not size and (width != height or not SMALLEST <= width <= LARGEST):
             raise Problem(
                 f"{path} is {width}x{height} pixels; expected squares of {SMALLEST} to "
@@ -335,7 +344,7 @@ def _scaled(pixels: np.ndarray, size: int) -> np.ndarray:
 
 def _pixels(image: Image.Image) -> np.ndarray:
     """Grey or colours of the first frame, the right way up; transparent pixels become white."""
-    image = ImageOps.exif_transpose(image)
+    image = reading.upright(image)
     if image.mode.startswith("I"):  # 16 bits of grey
         return (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
     is_grey, has_palette = image.mode in ("1", "L", "LA"), image.mode == "P"

@@ -22,6 +22,16 @@ from experiments.datasets.dataset import KINDS, Dataset
 
 # Formats of pictures. Not all that Pillow knows: for some it starts other programs.
 PICTURES = "PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP", "PPM"
+ORIENTATION = 0x0112  # tag of EXIF, how the camera was held; 1: upright
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 MAX_PIXELS = 80_000_000  # Pillow warns of more than 89 million, and opens none of 179 million
 NOT_AS_EXPECTED = ValueError, EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError
 
@@ -54,11 +64,21 @@ def picture(path: Path, content: bytes) -> Iterator[Image.Image]:
         raise Problem(
             f"{path} is too large: expected at most {MAX_PIXELS / 1e6:g} million pixels"
         ) from None
-    except (OSError, SyntaxError, ValueError):  # as Pillow's readers raise them
+    except (OSError, SyntaxError, ValueError, TypeError, struct.error):  # as Pillow's readers do
         raise Problem(
             f"cannot read {path}: it is damaged, or no picture; expected one of "
             f"{', '.join(PICTURES)}"
         ) from None
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """A copy of a picture, turned as its camera says.
+
+    Pillow's own function also writes all tags anew, and fails where one has an unusual type.
+    """
+    image.load()  # a PNG may have its tags at the end
+    turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
+    return image.copy() if turn is None else image.transpose(turn)
 
 
 def border(pixels: np.ndarray) -> np.ndarray:

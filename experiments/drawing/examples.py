@@ -1,5 +1,6 @@
 """What notebooks and pictures show: the runs that are there, or the nets that come along."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from cnn_gpu.network import ConvNetwork
 from deepbig import pretrained
 from deepbig_runtime.errors import Problem
 from experiments.datasets import data
-from experiments.datasets.dataset import MNIST, Dataset
+from experiments.datasets.dataset import KINDS, MNIST, Dataset
 from experiments.results import trained
 from experiments.results.committee_report import tidy_rows
 from experiments.results.committees import find_committees, recorded_committees
@@ -21,28 +22,43 @@ from experiments.training.store import Run
 def load_runs(folder: Path | None = None, data_dir: Path | None = None) -> dict[str, Run]:
     """The runs below a folder by their names, all on the same data: on MNIST if any are.
 
-    folder: None for $RUNS_DIR or runs/, which may be missing. The name of a run is its path in that
-    folder, without .h5. If there is none, the recorded runs of the nets that come along, by the
-    names of the nets. Prints which runs these are. Files that cannot be read are named and left
-    out. data_dir: as data.load takes it. Raises Problem if a folder is given that does not exist,
-    if no run can be read, or if there is none and MNIST can be neither found nor downloaded.
+    folder: None for $RUNS_DIR or runs/, which may be missing. data_dir: as data.load takes it;
+    without it runs on data of your own are left out. The name of a run is its path in the folder,
+    without .h5. If there is none, the recorded runs of the nets that come along, by the names of
+    the nets. Prints which runs these are. Files that cannot be read are named and left out.
+    Raises Problem if a folder is given that does not exist, if no run can be read, or if there is
+    none and MNIST can be neither found nor downloaded.
     """
     folder = store.find_folder(folder)
     if not store.run_files(folder):
+        print("no runs of your own")
         return _pretrained_runs(data_dir)
     read = store.read_runs(folder, lambda fault: print(f"left out: {fault}"))
     found = {
         printable(str(path.relative_to(folder).with_suffix(""))): run for path, run in read.items()
     }
-    names = {run.config.data.name for run in found.values()}
-    if not names:
+    if not found:
         raise Problem(f"no run below {folder} can be read; move them away, or train others")
-    name = MNIST if MNIST in names else min(names)
-    chosen = {key: run for key, run in found.items() if run.config.data.name == name}
+    runs_on = Counter(map(_data_of, found.values()))
+    known = [one for one in runs_on if data_dir or one[0] in KINDS]
+    if not known:
+        print(
+            f"runs on data of your own below {folder}, left out: {len(found)}; 'make pictures' "
+            "shows them by --data-dir"
+        )
+        return _pretrained_runs(None)
+    shown = min(known, key=lambda one: (one[0] != MNIST, one[0], -runs_on[one]))
+    name, _ = shown
+    chosen = {key: run for key, run in found.items() if _data_of(run) == shown}
     left_out = len(found) - len(chosen)
     others = f"; on other data, left out: {left_out}" if left_out else ""
     print(f"runs on {name} below {folder}: {len(chosen)}{others}")
     return chosen
+
+
+def _data_of(run: Run) -> tuple[str, str]:
+    """The name and the SHA-256 of a run's data: of your own there may be several of one name."""
+    return run.config.data.name, run.config.data.sha256
 
 
 def _pretrained_runs(data_dir: Path | None) -> dict[str, Run]:
@@ -61,7 +77,7 @@ def _pretrained_runs(data_dir: Path | None) -> dict[str, Run]:
     if not found:
         raise Problem("there is no run, and no record of the nets that come along; 'make table1'")
     print(
-        f"no runs of your own; shown are the nets that come along: {', '.join(found)}\n"
+        f"shown are the nets that come along: {', '.join(found)}\n"
         "'make table1', 'make cnn' and 'make committee' train others"
     )
     return found

@@ -44,10 +44,15 @@ def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
     )
 
 
-def output_cells(outputs: Sequence[float]) -> dict[str, Any]:
-    """The most likely class of a digit, and the probabilities of all, as cells of a CSV file."""
+def output_cells(outputs: Sequence[float], classes: Sequence[str]) -> dict[str, Any]:
+    """The most likely class of an image, and the probabilities of all, as cells of a CSV file.
+
+    classes: their names; a probability's column is p and the class's name.
+    """
     values = [float(value) for value in outputs]
-    return {"guess": values.index(max(values))} | {f"p{k}": value for k, value in enumerate(values)}
+    columns = [f"p{name}" for name in classes]
+    guess = classes[values.index(max(values))]
+    return {"guess": guess} | dict(zip(columns, values, strict=True))
 
 
 def csv_text(rows: Sequence[Mapping]) -> str:

@@ -238,8 +238,12 @@ def announce(arguments: argparse.Namespace, engine: str) -> str:
     return f"{taken}; --profile paper is the paper's"
 
 
-def choose(arguments: argparse.Namespace, engine: str, quick: Plan, paper: Plan = PAPER) -> Plan:
+def choose(
+    arguments: argparse.Namespace, engine: str, n_train: int, quick: Plan, paper: Plan = PAPER
+) -> Plan:
     """The profile's plan, with the values that the command line gives.
+
+    n_train: how many training images there are; a profile takes no more.
 
     Without --profile, --epochs selects the first profile, from the default on, with at least as
     many. With fewer epochs than the profile has, the learning rate still falls to the profile's
@@ -258,4 +262,5 @@ def choose(arguments: argparse.Namespace, engine: str, quick: Plan, paper: Plan 
         fallen = own.eta_of(own.epochs) / own.eta
         decay = float(f"{fallen ** (1 / (epochs - 1)):.4g}")
     schedule = replace(own, epochs=epochs, eta=arguments.eta or own.eta, decay=decay)
-    return Plan(schedule, arguments.limit or (None if arguments.epochs else plan.n_images))
+    n_images = None if arguments.epochs else plan.n_images
+    return Plan(schedule, arguments.limit or (n_images and min(n_images, n_train)))

@@ -311,9 +311,11 @@ def test_what_the_page_has_no_room_for_is_refused(member):
     with pytest.raises(Problem, match=r"1500-1000-500-10 has 8\.8 MB, at most 8 are sensible"):
         draw.usable(large)
     own = {"name": "mine", "classes": tuple("0123456789")}
-    small = {"data": own, "sizes": (100, 10), "deformation": None, "deformed_on": None}
-    for other in (small, {"layers": "2M5s1"}):
-        with pytest.raises(Problem, match="perceptrons of 29x29 inputs alone"):
+    for match, other in (
+        ("prepares drawings as load_digits's digits; name the run", {"data": own}),
+        ("computes perceptrons alone", {"layers": "2M5s1"}),
+    ):
+        with pytest.raises(Problem, match=match):
             draw.usable(replace(member, config=changed(member.config, **other)))
     heavy = Network.blank((841, 50, 10))
     heavy.weights[0][3, 4] = 1e6

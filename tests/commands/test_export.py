@@ -46,6 +46,18 @@ def test_csv_reads_back_to_the_bit(tmp_path, capsys, n_validation, n):
     assert {name: [json.loads(row[name]) for row in rows] for name in rows[0]} == first | outputs
 
 
+def test_rows_of_data_of_ones_own_have_the_names_of_classes():
+    classes = tuple(f"{k}" for k in range(1, 11))
+    run = make_run(data={"name": "mine", "classes": classes})
+    row = export.outputs_rows(run)[3]
+    names = "index", "label", "guess", *(f"p{name}" for name in classes)
+    assert tuple(row) == names
+    assert (row["label"], row["guess"]) == (
+        classes[run.labels[3]],
+        classes[run.outputs[3].argmax()],
+    )
+
+
 def test_runs_of_one_name_are_refused_before_anything_is_written(tmp_path):
     paths = [tmp_path / name / "net.c.h5" for name in "abc"]
     for path in (tmp_path / "other.h5", *paths):

@@ -172,9 +172,9 @@ def test_says_what_to_install(jupyter, monkeypatch):
         notebooks.execute("training", {})
 
 
-def run_on(name):
+def run_on(name, **of_data):
     """A run of one epoch that was never trained."""
-    return make_run(epochs=1, data={"name": name, "n_test": 2})
+    return make_run(epochs=1, data={"name": name, "n_test": 2} | of_data)
 
 
 def test_runs_on_mnist_come_before_others_and_what_cannot_be_read_is_named(tmp_path, capsys):
@@ -191,6 +191,19 @@ def test_runs_on_mnist_come_before_others_and_what_cannot_be_read_is_named(tmp_p
     assert re.search(r"left out: .*c\.h5", said)
     assert "runs on MNIST below" in said
     assert said.endswith(": 1; on other data, left out: 1\n")
+
+
+def test_runs_on_data_of_ones_own_need_its_folder_and_are_on_the_same(
+    tmp_path, monkeypatch, capsys
+):
+    own = {"name": "mine", "classes": tuple("0123456789")}
+    for name, sha256 in (("a", "1" * 64), ("b", "2" * 64), ("c", "2" * 64)):
+        store.write_run(tmp_path / f"{name}.h5", run_on(**own, sha256=sha256))
+    assert list(examples.load_runs(tmp_path, tmp_path)) == ["b", "c"]
+    assert ": 2; on other data, left out: 1\n" in capsys.readouterr().out
+    monkeypatch.setattr(examples, "_pretrained_runs", lambda data_dir: {"net1": None})
+    assert list(examples.load_runs(tmp_path)) == ["net1"]
+    assert "runs on data of your own" in capsys.readouterr().out
 
 
 @needs_mnist

@@ -70,6 +70,10 @@ def test_convolutional_net_learns_colour_pictures(things, tmp_path, capsys):
     picture = things / "test" / "hat" / "1.png"
     assert recognise.main(["--net", str(path), str(picture)]) == 0
     assert "hat (" in capsys.readouterr().out
+    assert recognise.main(["--net", str(path), str(picture), "--csv"]) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header == "image,guess,pcup,phat"
+    assert row.split(",")[1] == ("cup" if float(row.split(",")[2]) > 0.5 else "hat")
 
 
 def test_nets_of_the_paper_fit_the_side_of_pictures(things, capsys):
@@ -105,6 +109,13 @@ def test_commands_read_pictures_in_the_size_of_the_run(things, tmp_path, capsys)
 def test_size_without_a_folder_is_refused(choice):
     with pytest.raises(Problem, match="--size scales pictures of a folder of your own; name"):
         data.load_pixels(choice, size=16)
+
+
+def test_ten_angles_are_for_digits(letters, tmp_path):
+    options = ["--data", str(letters), "--nets", "1", "--out", str(tmp_path), *QUICK, "--beta"]
+    with pytest.raises(Problem, match="an angle for each digit; give one for all of my-letters"):
+        table1.main([*options, "1,2,3,4,5,6,7,8,9,10"])
+    assert table1.main([*options, "4"]) == 0
 
 
 @pytest.mark.parametrize(("experiment", "why"), [(2, "equally wide"), (5, "elastic deformations")])

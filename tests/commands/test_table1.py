@@ -129,8 +129,15 @@ PAPERS = Schedule(2300, 1e-3, 0.997)
 def test_options_go_before_the_profile(options, schedule, n_images):
     arguments = table1.parse_arguments(options)
     for net in NETS:
-        plan = plans.choose(arguments, "cpu", plans.QUICK_TABLE1["MNIST"][net])
+        plan = plans.choose(arguments, "cpu", 60_000, plans.QUICK_TABLE1["MNIST"][net])
         assert plan == plans.Plan(schedule, n_images)
+
+
+def test_a_profile_takes_no_more_images_than_there_are():
+    quick = plans.QUICK_TABLE1["MNIST"][3]
+    for n_train, n in ((12_000, 12_000), (60_000, 50_000)):
+        plan = plans.choose(table1.parse_arguments([]), "cpu", n_train, quick)
+        assert plan.n_images == n
 
 
 @pytest.mark.parametrize(
@@ -145,7 +152,7 @@ def test_options_go_before_the_profile(options, schedule, n_images):
 )
 def test_few_epochs_end_at_the_last_learning_rate_of_a_profile(options, engine, profile):
     arguments = table1.parse_arguments(options)
-    plan = plans.choose(arguments, engine, plans.QUICK_TABLE1["MNIST"][1])
+    plan = plans.choose(arguments, engine, 60_000, plans.QUICK_TABLE1["MNIST"][1])
     schedule, whole = plan.schedule, profile.schedule
     assert schedule.epochs == arguments.epochs
     assert schedule.eta_of(1) == whole.eta_of(1)

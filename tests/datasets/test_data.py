@@ -56,6 +56,17 @@ def test_limit_keeps_the_first_training_images(digits, limit):
     assert some.sha256 == digits.sha256
 
 
+def test_limit_of_images_in_the_order_of_classes_keeps_some_of_each(digits):
+    labels = np.sort(digits.train_labels)
+    by_class = replace(digits, train_images=np.arange(1437), train_labels=labels)
+    some, again = (data.limit(by_class, 300) for _ in range(2))
+    assert np.bincount(some.train_labels).min() > 15
+    assert len(np.unique(some.train_images)) == 300
+    np.testing.assert_array_equal(labels[some.train_images], some.train_labels)
+    np.testing.assert_array_equal(again.train_images, some.train_images)
+    np.testing.assert_array_equal(data.limit(by_class, 1437).train_images, np.arange(1437))
+
+
 @pytest.mark.parametrize("limit", [0, 1438])
 def test_limit_out_of_range_is_refused(digits, limit):
     with pytest.raises(Problem, match=f"{limit}, expected 1 to 1437, .* load_digits"):

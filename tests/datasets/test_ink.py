@@ -136,6 +136,14 @@ def on_glass(colour):
     return change
 
 
+def with_margin(digit):
+    """A sheet of paper, transparent beyond its edges."""
+    sheet = picture(digit)
+    image = Image.new("RGBA", (sheet.width + 40, sheet.height + 60))
+    image.paste(sheet, (20, 40))
+    return image
+
+
 def spotted(digit):
     image = picture(digit)
     for place in ((3, 3), (215, 8), (8, 210)):
@@ -144,7 +152,8 @@ def spotted(digit):
 
 
 @pytest.mark.parametrize(
-    ("change", "most"), [(on_glass(WHITE), 2), (on_glass(BLACK), 2), (spotted, 2)]
+    ("change", "most"),
+    [(on_glass(WHITE), 2), (on_glass(BLACK), 2), (with_margin, 2), (spotted, 2)],
 )
 def test_a_changed_picture_is_the_same_digit(change, most, digits, path):
     expected = read(picture(digits[0]), path)
@@ -152,8 +161,9 @@ def test_a_changed_picture_is_the_same_digit(change, most, digits, path):
 
 
 def test_a_photograph_is_turned_as_its_camera_says(digits, path):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned: a quarter turn clockwise is needed
+    # The camera was turned: a quarter turn clockwise is needed. The resolution is no number.
+    tags = b"\x12\x01\3\0\1\0\0\0\6\0\0\0" + b"\x1a\x01\2\0\2\0\0\0?\0\0\0"
+    exif = b"Exif\0\0II*\0\x08\0\0\0\2\0" + tags + bytes(4)
     expected = read(picture(digits[0]), path)
     turned = picture(digits[0]).transpose(Image.Transpose.ROTATE_90)
     found = read(turned, path.with_suffix(".jpg"), quality=95, exif=exif)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from mnist_files import NAMES, idx
 from own_folders import IMAGES, LETTERS, RNG, letters, save, things
-from PIL import Image
+from PIL import Image, ImageOps
 
 from deepbig_runtime.errors import Problem
-from experiments.datasets import own
+from experiments.datasets import own, reading
 
 
 def test_idx_labels_are_the_places_of_those_that_occur(letters):
@@ -52,6 +52,12 @@ def test_folder_with_a_known_name_is_no_known_data(letters, tmp_path):
 
 def replaced(name, content):
     return lambda folder: (folder / name).write_bytes(content)
+
+
+def with_255_more_classes(folder):
+    for k in range(255):
+        (folder / "train" / f"{k}").mkdir()
+        (folder / "train" / f"{k}" / "0.png").touch()
 
 
 def rewritten(first, make):
@@ -142,6 +148,7 @@ def test_formats_that_people_have_are_read_and_the_rest_is_named(things, capsys)
     (things / "val").mkdir()
     (things / "test" / "hat" / "more").mkdir()
     (cup / "a.heic").touch()
+    (things / "train" / "b.png").touch()
     found = own.load(things).train_images
     for image in found[:4]:
         np.testing.assert_array_equal(image, pixels)
@@ -151,6 +158,7 @@ def test_formats_that_people_have_are_read_and_the_rest_is_named(things, capsys)
     said = capsys.readouterr().err.splitlines()
     assert said == [
         f"note: skipped, beside train/ and test/: {things / 'val'}",
+        f"note: skipped, beside the folders of classes: 1, such as {things / 'train' / 'b.png'}",
         f"note: skipped, no pictures: 2, such as {things / 'test' / 'hat' / 'more'}",
     ]
 
@@ -190,6 +198,14 @@ def test_greys_with_a_palette_are_grey(things):
         )
         path.unlink()
     assert own.load(things).train_images.shape == (12, 10, 10)
+
+
+def test_pictures_are_turned_as_pillow_turns_them():
+    image = Image.fromarray(np.arange(6, dtype=np.uint8).reshape(2, 3))
+    for orientation in range(1, 10):
+        image.getexif()[0x0112] = orientation
+        turned = np.asarray(reading.upright(image))
+        np.testing.assert_array_equal(turned, ImageOps.exif_transpose(image))
 
 
 def test_sixteen_bits_of_grey_become_eight(things):
@@ -233,9 +249,14 @@ def test_without_a_test_folder_a_sixth_of_each_class_is_set_aside(things):
             r"train/hat/1.png is 65x65 pixels; expected squares of 8 to 64",
         ),
         (lambda folder: (folder / "train" / "bag").mkdir(), "train/bag holds no picture"),
+        (with_255_more_classes, r"things has 257 class\(es\); expected 2 to 256"),
         (
             lambda folder: save(folder / "train/hat/6.tif", np.zeros((10, 10), np.float32)),
-            r"train/hat/6.tif has pixels of floats; expected 8 or 16 bits",
+            r"train/hat/6.tif has pixels of floats or of 32 bits; expected 8 or 16 bits",
+        ),
+        (
+            lambda folder: save(folder / "train/hat/6.tif", np.zeros((10, 10), np.int32)),
+            r"train/hat/6.tif has pixels of floats or of 32 bits; expected 8 or 16 bits",
         ),
         (
             lambda folder: save(folder / "test/bag/1.png", np.zeros((10, 10), np.uint8)),

@@ -67,6 +67,8 @@ def test_partial_fit_trains_as_fit_does():
     for epoch in range(1, 4):
         again.partial_fit(X.reshape(60, -1), Y, classes=[0, 1, 2])
         assert again.n_iter_ == epoch
+    with pytest.raises(ValueError, match=r"classes are \[0, 1, 2\] since the first call"):
+        again.partial_fit(X.reshape(60, -1), Y, classes=[0, 1, 2, 3])
     assert weights(again) == weights(net)
     assert again.loss_ == net.loss_
 

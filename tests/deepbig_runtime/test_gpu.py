@@ -141,14 +141,14 @@ def test_table1_asks_for_the_memory_of_its_largest_net(machine, capsys, tmp_path
 
 def test_a_gpu_trains_whole_epochs_that_come_to_an_end_by_default():
     arguments, quick_plan = table1.parse_arguments([]), plans.QUICK_TABLE1["MNIST"][4]
-    assert plans.choose(arguments, "cuda", quick_plan) == plans.SHORT
+    assert plans.choose(arguments, "cuda", 60_000, quick_plan) == plans.SHORT
     assert plans.SHORT.n_images is None
     assert plans.SHORT.schedule.eta_of(plans.SHORT.schedule.epochs) < 1e-4
     ended = plans.PAPER_NATURAL["norb"]  # the paper's own has fewer epochs
-    assert plans.choose(arguments, "cuda", quick_plan, ended) == ended
+    assert plans.choose(arguments, "cuda", 60_000, quick_plan, ended) == ended
     assert plans.announce(arguments, "cuda") == "profile short; --profile paper is the paper's"
     quick = table1.parse_arguments(["--profile", "quick"])
-    assert plans.choose(quick, "cuda", quick_plan) == quick_plan
+    assert plans.choose(quick, "cuda", 60_000, quick_plan) == quick_plan
     few = table1.parse_arguments(["--epochs", "9"])
     assert plans.announce(few, "cuda") == "epochs: 9; --profile paper is the paper's"
 
