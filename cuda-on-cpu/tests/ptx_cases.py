@@ -145,6 +145,7 @@ def integer_cases():
         add(f"neg.{kind}", kind, (kind,), operator.neg)
     for kind in BITS[1:]:
         w = width(kind)
+        add(f"brev.{kind}", kind, (kind,), lambda x, w=w: int(f"{x:0{w}b}"[::-1], 2))
         add(f"popc.{kind}", "u32", (kind,), int.bit_count)
         add(f"clz.{kind}", "u32", (kind,), lambda x, w=w: w - x.bit_length())
         add(f"bfi.{kind}", kind, (kind, kind, "u32", "u32"), insert_bits(kind))
@@ -290,12 +291,14 @@ def float_cases():
             ("mul", np.multiply),
             ("div", np.divide),
         ):
-            for mode in ("", ".rn") if name != "div" else (".rn",):
+            near = (".approx", ".full") if kind == "f32" else ()
+            for mode in ("", ".rn") if name != "div" else (".rn", *near):
                 cases.append(Case(f"{name}{mode}.{kind}", kind, pair, quiet(function)))
         for name, function in (("max", max), ("min", min)):
             cases.append(Case(f"{name}.{kind}", kind, pair, by_row(kind, extreme(function))))
         cases.append(Case(f"sqrt.rn.{kind}", kind, one, quiet(np.sqrt)))
         cases.append(Case(f"abs.{kind}", kind, one, np.abs))
+        cases.append(Case(f"copysign.{kind}", kind, pair, lambda sign, x: np.copysign(x, sign)))
         cases.append(Case(f"neg.{kind}", kind, one, np.negative))
         cases.append(Case(f"cvt.sat.{kind}.{kind}", kind, one, by_row(kind, saturated)))
         whole = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
@@ -314,6 +317,12 @@ def float_cases():
             for mode in ("rni", "rzi", "rmi", "rpi"):
                 formula = to_integer(kind, to, mode)
                 cases.append(Case(f"cvt.{mode}.{to}.{kind}", to, one, by_row(to, formula)))
+    toward_zero, pair = fma("f32", "rz"), ("f32", "f32")
+    for name, formula in (
+        ("add", lambda x, y: toward_zero(x, 1.0, y)),
+        ("mul", lambda x, y: toward_zero(x, y, -0.0)),
+    ):
+        cases.append(Case(f"{name}.rz.f32", "f32", pair, by_row("f32", formula)))
     cases.append(Case("cvt.f64.f32", "f64", ("f32",), quiet(lambda x: x.astype(np.float64))))
     cases.append(Case("cvt.rn.f32.f64", "f32", ("f64",), quiet(lambda x: x.astype(np.float32))))
     return cases

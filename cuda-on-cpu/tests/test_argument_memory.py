@@ -2,8 +2,9 @@
 
 import numpy as np
 import programs
+import pytest
 
-from cuda_on_cpu.driver.memory import Memory
+from cuda_on_cpu.driver.memory import ANY_NUMBER, Memory, _extent
 
 pytestmark = programs.needs_driver
 
@@ -24,6 +25,13 @@ def test_a_pointer_in_a_structure_gives_its_whole_allocation():
     )
     assert (view.allocation.address, view.allocation.granule) == (1 << 20, 2)
     assert (view.start, view.n_bytes) == (0, 100)
+
+
+@pytest.mark.parametrize("shape", [(32,), (32, 1), (8, 4), (1, 32)])
+def test_arrays_of_a_kernel_whose_types_are_not_known_end_where_they_end(shape):
+    strides = np.zeros(shape, np.float32).strides
+    numbers = [0, 0, 32, 4, 1 << 20, *shape, *strides]
+    assert _extent(numbers, 4, ANY_NUMBER) == (0, 128, 4)
 
 
 PROGRAMS = {

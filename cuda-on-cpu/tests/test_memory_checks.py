@@ -250,6 +250,23 @@ def test_the_granule_of_records_is_a_power_of_2():
     assert (allocation.granule, len(allocation.stamps)) == (4, 9)
 
 
+ROW = np.dtype([("place", np.int32), ("weights", np.float32, (3,))])
+
+
+def sums_of_rows(out, rows):
+    i = cuda.threadIdx.x
+    weights = rows[i].weights
+    out[i] = rows[i].place + weights[0] + weights[1] + weights[2]
+
+
+def test_arrays_of_records_and_arrays_that_may_not_be_written_are_read():
+    rows, out = np.zeros(32, ROW), device_array(32, np.float32)
+    rows["place"], rows["weights"] = np.arange(32), np.arange(96).reshape(32, 3)
+    rows.flags.writeable = False
+    Executor((7, 5)).launch(cuda.jit(sums_of_rows), 1, 32, (out, rows))
+    assert (out.copy_to_host() == np.arange(32) + rows["weights"].sum(axis=1)).all()
+
+
 def test_files_of_the_same_name_are_told_with_their_folders():
     files = ("/a/kernels.py", "/b/kernels.py", "/b/main.py", "/b/main.py")
     text = "\n".join(f'.file {number} "{path}"' for number, path in enumerate(files, 1))

@@ -11,9 +11,9 @@ from cuda_on_cpu.run import Program
 # Opcodes
 
 OPCODES = """
-    add.sat.s32 add.rz.f32 add.ftz.f32 addc.cc.f32 and.f32 bfe.u32 brev.b32 cvt.f32.f64
+    add.sat.s32 add.rm.f32 add.ftz.f32 addc.cc.f32 and.f32 bfe.u32 cvt.f32.f64
     cvt.f32.s32 cvt.sat.f16.f32 cvt.rz.f32.f64 cvt.s32.f32 cvt.sat.s32.s32 cvt.sat.u8.s32
-    cvt.rni.f64.f32 div.approx.f32 div.f32 div.full.f32 dp4a.u32.u32 ex2.f32 ex2.approx.f64
+    cvt.rni.f64.f32 copysign.f16 div.f32 div.rz.f32 dp4a.u32.u32 ex2.f32 ex2.approx.f64
     fma.f32 fma.rn.ftz.f32 fma.rz.f64 lop3.b32 mad.f32 mad.s32 max.NaN.f32 min.ftz.f32 mul.s32
     mul24.lo.s32 neg.ftz.f32 prmt.b32.f4e rcp.rz.f32 selp.x.b32 setp.f32 setp.lt.and.s32
     setp.nan.s32 setp.num.u32 setp.ltx.s32 setp.ltu.s32 shf.l.b32 shf.x.wrap.b32 shf.l.wrap.u64

@@ -9,6 +9,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core import sigutils, types
+from numba.np.numpy_support import as_dtype
 
 from cuda_on_cpu.compile import compile_ptx, is_mlir
 from cuda_on_cpu.run import Allocation, Launched, Program, View, aligned
@@ -117,7 +118,7 @@ class Executor:
         views = []
         for name, value, kind in zip(names, arguments, kinds, strict=True):
             if isinstance(kind, types.Array):
-                if (str(value.dtype), value.ndim) != (str(kind.dtype), kind.ndim):
+                if (value.dtype, value.ndim) != (as_dtype(kind.dtype), kind.ndim):
                     raise TypeError(f"{name} is {value.dtype}, {value.ndim}-d: expected {kind}")
                 views.append(value.view(name))
                 parameters += _array_parameters(value.content, is_mlir(kernel))
@@ -137,7 +138,8 @@ class Executor:
             shared_bytes,
         )
         for host, copy in copies.values():
-            copy.copy_to_host(host)
+            if host.flags.writeable:
+                copy.copy_to_host(host)
         return launched
 
     def _program(self, kernel: Any, signature: str | tuple) -> Program:

@@ -318,6 +318,7 @@ INTEGERS: dict[str, Callable] = {
     "abs": _plain(1, _absolute),
     "neg": _plain(1, ir.IRBuilder.neg),
     "not": _plain(1, ir.IRBuilder.not_),
+    "brev": _plain(1, ir.IRBuilder.bitreverse),
     "popc": _count(ir.IRBuilder.ctpop),
     "clz": _count(lambda b, x: b.ctlz(x, BOOL(0))),
 }
@@ -430,11 +431,24 @@ def _exact_or_approximate(compute: Callable) -> Callable:
     return lambda kind, modifiers: exact(kind, modifiers) or near(kind, modifiers)
 
 
+def _also_toward_zero(emit: Callable, as_fma: Callable) -> Callable:
+    """Two operands; also rounded toward zero, as the fma that as_fma(b, fma, x, y) makes."""
+
+    def operation(kind: str, modifiers: list[str]) -> Operation | None:
+        fma = _fma(kind, modifiers) if modifiers == ["rz"] else None
+        if fma:
+            return same(kind, 2, lambda b, x, y: as_fma(b, fma.emit, x, y))
+        return _plain(2, emit, [], ["rn"])(kind, modifiers)
+
+    return operation
+
+
 FLOATS: dict[str, Callable] = {
-    "add": _plain(2, ir.IRBuilder.fadd, [], ["rn"]),
+    "add": _also_toward_zero(ir.IRBuilder.fadd, lambda b, fma, x, y: fma(b, x, F32(1), y)),
     "sub": _plain(2, ir.IRBuilder.fsub, [], ["rn"]),
-    "mul": _plain(2, ir.IRBuilder.fmul, [], ["rn"]),
-    "div": _plain(2, ir.IRBuilder.fdiv, ["rn"]),
+    "mul": _also_toward_zero(ir.IRBuilder.fmul, lambda b, fma, x, y: fma(b, x, y, F32(-0.0))),
+    "div": _plain(2, ir.IRBuilder.fdiv, ["rn"], ["approx"], ["full"]),
+    "copysign": _plain(2, lambda b, sign, x: intrinsic(b, "llvm.copysign", x, sign)),
     "fma": _fma,
     "max": _float_extreme("max"),
     "min": _float_extreme("min"),

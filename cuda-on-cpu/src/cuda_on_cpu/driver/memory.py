@@ -114,7 +114,8 @@ def _extent(numbers: list[int], place: int, n_dimensions: int | None) -> tuple[i
     for n_shape in possible if n_dimensions == ANY_NUMBER else [n_dimensions]:
         shape = numbers[place + 1 :][:n_shape]
         strides = numbers[place + 1 + n_shape :][:n_shape]
-        if math.prod(shape) == n:
+        # (n, 1) begins as the shape of one dimension does, whose stride would then be 1.
+        if math.prod(shape) == n and not any(0 < abs(one) < itemsize for one in strides):
             steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
             return sum(min(s, 0) for s in steps), sum(max(s, 0) for s in steps) + itemsize, itemsize
     return 0, n * itemsize, itemsize
