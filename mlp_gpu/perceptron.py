@@ -9,12 +9,13 @@ from itertools import chain
 import numpy as np
 
 from deepbig_runtime import gpu
+from deepbig_runtime.faults import GpuFault
 from deepbig_runtime.gpu import DeviceArray, Launch
 from mlp_gpu.kernels import backward, evaluate, forward
 from mlp_gpu.kernels.backward import propagate_back
 from mlp_gpu.kernels.forward import propagate_forward
 from mlp_gpu.kernels.output import output_deltas
-from mlp_gpu.kernels.update import update
+from mlp_gpu.kernels.update import MAX_INPUTS, update
 from mlp_gpu.network import padded_shapes
 from mlp_gpu.tensor_cores import fastest
 
@@ -27,10 +28,15 @@ class Perceptron:
     weights: as the network's. states: the input of each layer, states[0] (n_in,). deltas:
     of each layer. input_deltas: those of the neurons that give the inputs, (n_in,). batch: the
     inputs and the states of each layer for n_batch images. Raises gpu.GpuFault if there is too
-    little memory.
+    little memory, or a layer has more inputs than the kernels take.
     """
 
     def __init__(self, sizes: tuple[int, ...], n_batch: int):
+        if (most := max(sizes[:-1])) > MAX_INPUTS:
+            raise GpuFault(
+                f"a layer has {most:,} inputs; the GPU's kernels take at most {MAX_INPUTS:,}; take "
+                "the CPU"
+            )
         arrays = {
             kind: [gpu.device_array(shape, np.float32) for shape in shapes]
             for kind, shapes in self._shapes(sizes, n_batch).items()

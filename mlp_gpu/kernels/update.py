@@ -29,6 +29,7 @@ from deepbig_runtime.gpu import DeviceArray, Launch, cuda
 
 THREADS = 256  # per block, each for a column
 ROWS = 16  # weights per thread
+MAX_INPUTS = 65_535 * ROWS - 1  # of a layer: a GPU's grid has at most 65,535 blocks in y
 
 
 @cuda.jit

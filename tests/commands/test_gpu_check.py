@@ -143,15 +143,16 @@ def test_minutes_leave_out_items_and_shorten_those_that_can_be_stopped(
 
     monkeypatch.setattr(gpu_checks, "check_sanitizer", takes_a_minute)
     options = ["--data", "digits", "--out", str(tmp_path), "--minutes"]
-    gpu_check.main([*options, "8"])
-    assert "tests is left out: it may take 600 s, and 480 s are left" in capsys.readouterr().err
-    assert [row["check"] for row in read(tmp_path)["checks"]] == [
-        name for name in NAMES if name != "tests on the GPU"
-    ]
+    gpu_check.main([*options, "3"])
+    assert "comparisons is left out: it takes some 200 s, and 180 s are left" in (
+        capsys.readouterr().err
+    )
+    assert [row["check"] for row in read(tmp_path)["checks"]] == [*NAMES[:13], *NAMES[20:]]
     seconds = {call[0]: [other[-1] for other in fakes if other[0] == call[0]] for call in fakes}
-    assert seconds["sanitizer"] == [240, 180]
-    assert seconds["bench"] == [180]
-    assert seconds["training"] == [180, 360]
+    assert seconds["tests"] == [180]
+    assert seconds["sanitizer"] == [180, 120]
+    assert seconds["bench"] == [30]
+    assert seconds["training"] == [30, 60]
     with pytest.raises(Problem, match=r"none of the items fits into 0\.2 minutes"):
         gpu_check.main([*options, "0.2"])
 

@@ -13,6 +13,7 @@ from gpu_arrays import arrays, uniform
 from reference import EPS, A, B, off
 
 from deepbig_runtime import gpu
+from deepbig_runtime.faults import GpuFault
 from mlp_gpu.kernels import backward, evaluate, forward, output, pick, update
 from mlp_gpu.kernels.tensor_evaluate import forward_tensor_batch
 from mlp_gpu.network import pad32
@@ -161,3 +162,9 @@ def test_perceptrons_are_evaluated_on_tensor_cores_from_compute_capability_8_on(
     _, (product, _) = net.evaluate(net.batch[0])
     on_tensor_cores = gpu.compute_capability() >= (8, 0)
     assert product.kernel is (forward_tensor_batch if on_tensor_cores else evaluate.forward_batch)
+
+
+def test_more_inputs_than_a_grid_has_rows_are_refused():
+    assert -(-(update.MAX_INPUTS + 1) // update.ROWS) == 65_535
+    with pytest.raises(GpuFault, match="a layer has 1,048,560 inputs; the GPU's kernels take at m"):
+        Perceptron((update.MAX_INPUTS + 1, 2), 1)
