@@ -199,8 +199,8 @@ def form_committee(paths: Sequence[Path]) -> Committee:
         same_data = run.config.data.sha256 == runs[0].config.data.sha256
         if not (same_data and np.array_equal(run.labels, runs[0].labels)):
             raise Problem(
-                f"{path} and {paths[0]} were tested on different sets: {_test_set(run)} there and "
-                f"{_test_set(runs[0])} here; a committee needs runs on the same"
+                f"{path} was tested on {_test_set(run)}, and {paths[0]} on {_test_set(runs[0])}; a "
+                "committee needs runs on the same test set"
             )
     names = [printable(path.stem) for path in paths]
     if len(set(names)) < len(names):

@@ -1,8 +1,8 @@
 """Figure 1 of the 2010 paper: the digits that a net gets wrong.
 
-Each digit has its label at the top right and the two most likely predictions below; where classes
-have longer names, all are below. Of more than a hundred the first hundred are drawn. Prints how
-many there are and how often the second guess is right.
+Each digit has its label at the top right and the two most likely predictions below; longer names
+of classes are all below. At most the first hundred wrong digits are drawn. Prints their number,
+and how often the second guess is right.
 """
 
 from pathlib import Path

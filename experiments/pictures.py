@@ -137,7 +137,8 @@ def main(argv: list[str] | None = None) -> None:
         "--runs",
         type=Path,
         metavar="DIR",
-        help="folder with run files, of MNIST if there are any (default: $RUNS_DIR, or else runs)",
+        help="folder with run files; if some are on MNIST, these alone are shown (default: "
+        "$RUNS_DIR, or else runs)",
     )
     cli.add_data_dir_argument(parser)
     cli.add_out_argument(parser, "folder for the pictures", "runs/pictures")

@@ -1,10 +1,10 @@
-"""The study of our guesses: on which setting of deformation and training the errors of a net hang.
+"""The study of our guesses: which settings of deformation and training a net's errors depend on.
 
 Trains 841-800-10 once for each setting of some factors, each from where its run file ends. The
-training images of MNIST are parted: 10,000 are held out, choose the epoch and count; the others are
-trained on. No test image is looked at: a run is evaluated on the images held out and on its
-undeformed training images. The table and the figure are of all such nets in the folder --out that
-are trained to their end. Ctrl-C stops it; the same command continues.
+training images of MNIST are split: 10,000 are held out, and their errors choose the epoch and are
+compared; the others are trained on. No test image is looked at: a run is evaluated on the images
+held out and on its undeformed training images. The table and the figure are of all such nets in
+the folder --out that are trained to their end. Ctrl-C stops it; the same command continues.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
     n_jobs = len(settings) * len(arguments.seeds)
     with jobs.session(arguments, n_jobs, [sizes]) as (dataset, pool, engine):
         if engine != "cpu" and any(setting.variant for setting in settings):
-            tell("settings that no option of a training has are trained on the CPU")
+            tell("settings that no training has an option for are trained on the CPU")
         made = make_jobs(arguments, dataset, engine)
         try:
             outcomes = jobs.train_all(made, pool)

@@ -1,7 +1,7 @@
 """Table 1 of the 2010 paper: five deep MLPs, trained on-line on digits deformed every epoch.
 
-Or a perceptron of your own, other deformations, and training images held out: these stand beside no
-figure of the paper.
+Also trains perceptrons of your own, by other deformations, or with training images held out; the
+paper has no figures for these.
 
 Trains each net with each seed, from where its run file ends, then prints our figures beside the
 paper's and writes them as table1.md and table1.csv; unusual settings and data follow in the names.

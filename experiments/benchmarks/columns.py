@@ -272,7 +272,9 @@ def kernel_table(
                 f"{row.state}: % of copy": _number(row.percent_of_copy),
                 f"{row.state}: GFLOP/s": _number(row.tflop_a_second, "{:,.0f}", 1e-3),
             }
-    return list(lines.values())
+    # A benchmark that was stopped may lack one of the states.
+    names = dict.fromkeys(name for line in lines.values() for name in line)
+    return [{name: line.get(name, "") for name in names} for line in lines.values()]
 
 
 def evaluation_table(rows: Rows) -> list[dict[str, str]]:

@@ -26,6 +26,7 @@ from experiments.drawing.figures import (
     finish,
     fold,
     frame,
+    literal,
     shorten,
     text_width,
 )
@@ -164,7 +165,7 @@ def plot_images(
     shape = rows * cell_height, columns * cell_width, *pictures.shape[3:]
     mosaic = np.full(shape, white, np.float32)
     width = columns * across / PIXELS_PER_INCH
-    heading = fold(heading, width - 0.2)
+    heading = fold(literal(heading), width - 0.2)
     above = HEADING_MARGIN + HEADING_LINE * len(heading.splitlines())
     height = rows * CELL_HEIGHT / PIXELS_PER_INCH + above
     figure = Figure(figsize=(width, height))
@@ -237,7 +238,7 @@ def plot_shared(rows: Sequence[CommitteeRow], title: str) -> Figure:
 def short_names(config: Config) -> list[str]:
     """The names of the classes; of a long one the beginning."""
     return [
-        name if len(name) <= MAX_CLASS_LETTERS else f"{name[: MAX_CLASS_LETTERS - 1]}…"
+        literal(name if len(name) <= MAX_CLASS_LETTERS else f"{name[: MAX_CLASS_LETTERS - 1]}…")
         for name in config.class_names
     ]
 

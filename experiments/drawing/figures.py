@@ -105,9 +105,14 @@ def save_figure(figure: Figure, path: Path, formats: Iterable[str] = FORMATS) ->
     return list(images)
 
 
+def literal(text: str) -> str:
+    """Text for Matplotlib, which takes what stands between two $ for mathematics."""
+    return text.replace("$", r"\$")
+
+
 def shorten(name: str) -> str:
     """A run's name, or the end of it, where all of it would leave no room for the figure."""
-    return name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}"
+    return literal(name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}")
 
 
 def text_width(text: str, size: float) -> float:
@@ -139,7 +144,7 @@ def frame(height: float, width: float = FIGURE_WIDTH) -> Figure:
 
 def finish(figure: Figure, title: str, shown: Axes | None = None) -> Figure:
     """Give a figure its title and sizes of text, and below it a legend of what `shown` shows."""
-    figure.suptitle(fold(title, figure.get_figwidth() - 0.2), fontsize=TITLE_SIZE)
+    figure.suptitle(fold(literal(title), figure.get_figwidth() - 0.2), fontsize=TITLE_SIZE)
     for axes in figure.axes:
         axes.tick_params(labelsize=SMALL_SIZE)
         axes.xaxis.label.set_fontsize(LABEL_SIZE)

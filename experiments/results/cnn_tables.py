@@ -242,6 +242,7 @@ def _longest_line(
     if run:
         cells = tables.result_cells(tables.result_row(run))
         error = f"{cells['TEfBV %']} ({cells['95 % interval']})"
+        cells["time"] += " (GPU)" if run.config.engine == "cuda" else ""
     line = {"net": net, "layers": layers, "weights": f"{n_weights:,}"}
     line |= {"paper: error %": f"{tefbv:.2f}", "test error % (95 % interval)": error}
     return line | {name: cells[name] for name in ("epochs x images", "time")}

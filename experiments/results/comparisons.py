@@ -129,12 +129,17 @@ def committee_with_record(
 ) -> Comparison:
     """A committee's row beside one of the records of the same committee, if there are any.
 
-    A record of as many epochs comes first, then the longest training.
+    A record of as many epochs comes first, then the longest training, then one with the same rates.
     """
     if not records:
         return Comparison()
-    equal = [name for name, rows in records.items() if rows[-1].epochs == own.epochs]
-    name = max(equal or records, key=lambda name: committee_report.images_trained(records[name]))
+
+    def likeness(name: str) -> tuple:
+        last = records[name][-1]
+        rates = (last.eta, last.eta_decay) == (own.eta, own.eta_decay)
+        return last.epochs == own.epochs, committee_report.images_trained(records[name]), rates
+
+    name = max(records, key=likeness)
     other = records[name][-1]
     note = "" if other.epochs == own.epochs else f" after {other.epochs} epochs"
     if other.images_an_epoch != own.images_an_epoch:

@@ -352,4 +352,7 @@ def source_line(
 
 def bench_source(rows: Sequence[BenchRow | ScalingRow]) -> str:
     """Where, when and how often rows were measured, in one line."""
-    return f"{source_line(rows[0].source, exact=True)}; medians of {rows[0].repeats} repeats"
+    texts = [
+        f"{source_line(row.source, exact=True)}; medians of {row.repeats} repeats" for row in rows
+    ]
+    return "; and ".join(dict.fromkeys(texts))

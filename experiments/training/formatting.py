@@ -35,7 +35,8 @@ def printable(name: str) -> str:
 
 def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
     """Rows with the same keys as a Markdown table that is also aligned to the eye."""
-    table = [list(rows[0]), *(list(row.values()) for row in rows)]
+    cells = [[cell.replace("|", "\\|") for cell in row.values()] for row in rows]
+    table = [list(rows[0]), *cells]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     table.insert(1, ["-" * width for width in widths])
     return "\n".join(

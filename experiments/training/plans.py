@@ -119,7 +119,7 @@ def add_trainer_arguments(
     """Add the options that all commands have that train nets.
 
     out: default folder of the files that are `written`. quick: duration of that profile, in a few
-    words. of: nets or data of the paper's plan, if it has several, to be put behind its figures.
+    words. of: nets or data of the paper's plan, if it has several, to be appended to its figures.
     schedules: launch modes of the nets on a GPU, the usual one first. cores, others: as in
     cli.add_worker_arguments and cli.add_data_arguments.
     """
@@ -135,14 +135,15 @@ def add_trainer_arguments(
         type=cli.integer(1, 1_000_000),
         metavar="N",
         help="passes over the training images (default: the profile's); the learning rate then "
-        "falls from the first to the last of the next profile with as many, or follows "
-        "--profile paper",
+        "falls from the first to the last of the shortest profile with as many epochs or more; "
+        "with --profile paper it is the paper's",
     )
     parser.add_argument(
         "--limit",
         type=cli.integer(1),
         metavar="N",
-        help="training images used, the first N (default: the profile's)",
+        help="training images used: the first N, or N random ones where the images lie class by "
+        "class (default: the profile's)",
     )
     parser.add_argument(
         "--eta",
@@ -163,7 +164,7 @@ def add_trainer_arguments(
     cli.add_data_arguments(parser, others, own=True)
     cli.add_out_argument(
         parser,
-        f"folder for {written} (default: {out}; options of the schedule are put behind it, as in "
+        f"folder for {written} (default: {out}; options of the schedule are appended to it, as in "
         f"{out}-epochs10)",
     )
     parser.set_defaults(usual_out=Path(out))

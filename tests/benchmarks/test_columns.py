@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from experiments import readme
 from experiments.benchmarks import columns
 from experiments.benchmarks.columns import Ceiling
+from experiments.results import tables
 from experiments.results.rows import BenchRow, from_cells, to_cells
-from experiments.training.formatting import csv_text
+from experiments.training.formatting import csv_text, markdown_table
 
 
 def cells_again(row):
@@ -72,3 +73,17 @@ def test_kernel_table_names_a_net_by_its_sizes():
     named = [replace(row, net="841-800-10") for row in gpu_rows() if row.group == "kernel"]
     assert len(columns.kernel_table(named, ("841-800-10", 1))) == 2
     assert columns.kernel_table(named, (1, 4)) == []
+
+
+def test_rows_of_a_benchmark_that_was_stopped_or_resumed_are_a_table_with_all_sources():
+    other, _, warm, cold = (r for r in gpu_rows() if r.group == "kernel" and r.net == "1")
+    later = replace(other.source, date="2026-11-30T10:00:00+00:00", commit="feed")
+    rows = [warm, cold, replace(other, source=later)]
+    lines = columns.kernel_table(rows, (1,))
+    assert [line["cold: us (p20-p80)"] != "" for line in lines] == [True, False]
+    assert tables.bench_source(rows).count("; medians of 7 repeats; and ") == 1
+    assert "feed" in tables.bench_source(rows)
+
+
+def test_a_bar_in_a_cell_begins_no_column():
+    assert markdown_table([{"run": "a|b"}]).endswith("\n| a\\|b |")

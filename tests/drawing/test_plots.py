@@ -1,8 +1,10 @@
 """Ticks, texts, files and refusals of figures; test_kept_figures.py has the numbers they show."""
 
+import numpy as np
 import pytest
 from bench_rows import on_gpu, row
 from drawn import IMAGES, LABELS, draw, make_run, make_runs, tick_labels
+from factories import changed
 
 from cnn_gpu.layers import Maps, parse
 from cnn_gpu.network import ConvNetwork
@@ -32,6 +34,15 @@ def test_long_lines_are_folded_at_spaces_and_behind_hyphens():
     assert figures.fold(text, 0.9) == "20M5s1-\n60M5s1c50%-\n150N on\nMNIST:\n7 wrong"
     assert figures.fold(text, 0.9, 4.5) == "20M5s1-60M5s1c50%-150N\non MNIST:\n7 wrong"
     assert figures.fold(text, 9) == text
+
+
+def test_dollars_in_names_are_no_mathematics(tmp_path):
+    run = make_run(0, epochs=3)
+    figure = draw(run_plots.plot_learning_curves({"lr$1e-3^$": run}))
+    figures.save_figure(figures.finish(figure, "lr$1e-3^$"), tmp_path / "a", ["png"])
+    config = changed(run.config, data={"name": "mine", "classes": ("1$^", "5$_", *"23456789")})
+    chances = np.eye(10)[:2]
+    draw(error_plots.plot_confusion(chances, np.arange(2), "1$^ and 5$_", config))
 
 
 def test_a_figure_is_saved_with_the_same_bytes_each_time(tmp_path):

@@ -112,6 +112,9 @@ def test_committees_are_compared_by_their_wrong_digits_where_they_are_known():
     records["equal"] = committee(110, images_an_epoch="50000")
     found = committee_with_record(own, records)
     assert found == ("**better than** 1.10 on 50000 images", "equal")
+    records["other rates"] = committee(90, images_an_epoch="50000", eta="0.0077")
+    assert committee_with_record(own, records).record == "equal"
+    assert committee_with_record(own, dict(reversed(records.items()))).record == "equal"
     records["equal"][-1].wrong_digits = None
     assert committee_with_record(own, records).text == "**within chance of** 1.10 on 50000 images"
     assert committee_with_paper(own).text == "**worse than** 0.56"
