@@ -29,6 +29,7 @@ endif
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help table1 cnn committee study ladder figure1 recognise draw pictures report notebooks watch export bench blocks kernels gpu-check setup test test-all lint record readme clean
 
 # A target's text stands behind ##, the title of a group behind ##@.

@@ -44,6 +44,8 @@ def state_of_sources() -> str:
         if name.startswith("NUMBA_") and name not in INDIFFERENT:
             digest.update(f"{name}={value}\0".encode())
     for path in sorted(path for folder in COMPILED for path in SOURCES.glob(f"{folder}/**/*.py")):
+        if not path.is_file():  # such as an editor's link that leads nowhere
+            continue
         content = path.read_bytes()
         digest.update(f"{path.relative_to(SOURCES).as_posix()} {len(content)}\0".encode())
         digest.update(content)

@@ -70,10 +70,11 @@ class Kept:
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        if FOLDER is None or state_of_sources() != FOLDER.name:
-            return  # a source was edited since this process began
-        with suppress(Exception), self._lock():
-            super().save_overload(sig, data)  # type: ignore[misc]
+        with suppress(Exception):
+            if FOLDER is None or state_of_sources() != FOLDER.name:
+                return  # a source was edited since this process began
+            with self._lock():
+                super().save_overload(sig, data)  # type: ignore[misc]
 
     def _lock(self) -> FileLock:
         """Held by a process that writes.

@@ -136,9 +136,15 @@ def _write(arguments: argparse.Namespace, config: Config) -> None:
     config: of a run with the net and the images that all of them must have.
     """
     folder = arguments.out
-    runs = [read_run(path, True) for path in sorted(folder.glob(f"*{STUDY_SUFFIX}"))]
-    like = (config.sizes, config.data)
-    found = [run for run in runs if run.finished and (run.config.sizes, run.config.data) == like]
+    like, found = (config.sizes, config.data), []
+    for path in sorted(folder.glob(f"*{STUDY_SUFFIX}")):
+        try:
+            run = read_run(path, True)
+        except files.FileFault as fault:  # the others are shown
+            tell(f"left out: {fault}")
+            continue
+        if run.finished and (run.config.sizes, run.config.data) == like:
+            found.append(run)
     if rows := study_rows(found, arguments.epochs):
         text = report(rows)
         files.replace(folder / "study.md", text.encode())

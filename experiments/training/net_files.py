@@ -112,9 +112,10 @@ def write(path: Path, found: NetFile, half: bool, in_parts: bool = False) -> lis
         written = _part_paths(path, len(starts))
         for part, start in zip(written, starts, strict=True):
             files.replace(part, digits.encode() + content[start : start + step])
-    for part in path.parent.iterdir():  # of an earlier export
-        if (name := PART.fullmatch(part.name)) and name[1] == path.name and part not in written:
-            part.unlink()
+    for other in path.parent.iterdir():  # of an earlier export
+        name = PART.fullmatch(other.name)
+        if (other == path or (name and name[1] == path.name)) and other not in written:
+            other.unlink()
     return written
 
 

@@ -29,8 +29,8 @@ class Track:
 
     label: its name. estimate: seconds of an epoch, estimated before. epochs_done: number of saved
     epochs. epochs_before: number of epochs saved by earlier processes. images: number of images
-    trained since the last saved epoch. started: time, as time.perf_counter gives it; 0 while the
-    training waits for a worker.
+    trained since the last saved epoch. started: time at which its
+    process began, as time.perf_counter gives it; 0 before.
     """
 
     label: str
@@ -109,8 +109,8 @@ class View:
         track = self._tracks[message.run]
         match message:
             case Started():
-                if not track.started:  # a worker with another folder finds other epochs than we did
-                    self._before += track.estimate * (message.epochs_done - track.epochs_done)
+                # A worker with another folder finds other epochs than we did.
+                self._before += track.estimate * (message.epochs_done - track.epochs_done)
                 track.epochs_before = track.epochs_done = message.epochs_done
                 track.images, track.started = 0, time.perf_counter()
             case Trained():

@@ -1,5 +1,6 @@
 """One training run on disk: start it or go on with it, save its epochs, end it cleanly."""
 
+import glob
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -137,7 +138,7 @@ def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> 
     def predict(n: int) -> None:
         engine.predict(np.resize(images, (n, *images.shape[1:])))
 
-    training_seconds = seconds_per_image(train, 10, 0.02)
+    training_seconds = seconds_per_image(train, getattr(engine, "images_per_block", 10), 0.02)
     if config.deformed_on == "cpu":  # a GPU deforms while it trains
         sample = Dataset(dataset.name, images, labels, images, labels, "", "")
         deform_sample = deformer(config, sample)
@@ -147,7 +148,12 @@ def estimate_epoch_seconds(engine: Engine, config: Config, dataset: Dataset) -> 
                 deform_sample(1)
 
         training_seconds += seconds_per_image(deform, len(images), 0.01)
-    return n_train * training_seconds + n_predict * seconds_per_image(predict, 50, 0.01)
+    n = 50
+    if config.engine == "cpu":  # each thread predicts a batch at a time
+        from mlp_gpu.cpu import PREDICT_BATCH  # imports numba
+
+        n = PREDICT_BATCH * provenance.cores()
+    return n_train * training_seconds + n_predict * seconds_per_image(predict, n, 0.01)
 
 
 @contextmanager
@@ -173,9 +179,10 @@ def lock(path: Path, timeout: float = 0) -> Iterator[None]:
             f"no file can be locked in {path.parent} ({error.strerror}), and without a lock two "
             "commands could train one run; choose another folder with --out"
         ) from error
-    for half_written in path.parent.glob(f"{path.stem}.*.tmp"):  # by a process that was killed
-        with suppress(OSError):  # skip folders and other non-files
-            half_written.unlink()
+    for name in (path.name, store.weights_path(path).name):
+        for half_written in path.parent.glob(f"{glob.escape(name)}.*.tmp"):  # of a killed process
+            with suppress(OSError):  # skip folders and other non-files
+                half_written.unlink()
     try:
         yield
     finally:

@@ -32,7 +32,8 @@ from experiments.training.messages import open_streams, silence_libraries
 POLL_SECONDS = 0.2  # for which one waits for messages
 CLOSE_SECONDS = 5  # grace period after the stop signal; a job that is compiling does not poll it
 
-# Environment variables by which libraries learn how many threads they may use.
+# Environment variables by which libraries learn how many threads they may use; a user's numbers are
+# the most of each worker.
 THREAD_VARIABLES = (
     "NUMBA_NUM_THREADS",
     "OMP_NUM_THREADS",
@@ -264,12 +265,16 @@ class LocalProcesses(RemotePool):
                     process.connection.send(job)
 
     def _start(self, number: int) -> _Process:
-        threads = max(1, provenance.cores() // self.workers)
+        before = dict(os.environ)
+        share = max(1, provenance.cores() // self.workers)
+        asked = {name: before.get(name, "") for name in THREAD_VARIABLES}
+        threads = {
+            name: str(min(share, int(n)) if n.isdecimal() else share) for name, n in asked.items()
+        }
         gpu_number = number % self._n_gpus if self._n_gpus else None
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_work, args=(theirs, gpu_number), daemon=True)
-        before = dict(os.environ)
-        environment = self._environment or before | dict.fromkeys(THREAD_VARIABLES, str(threads))
+        environment = self._environment or before | threads
         try:
             os.environ.clear()
             os.environ.update(environment)

@@ -1,6 +1,7 @@
 """`python -m experiments.study`: no test image is looked at, and every setting is named."""
 
 import csv
+import shutil
 import signal
 from pathlib import Path
 
@@ -87,6 +88,15 @@ def test_same_command_resumes_and_other_parts_are_other_runs(folder, tmp_path):
     job, *_ = study.make_jobs(arguments, data.cached("digits", None), "cpu")
     assert job.path.name == "841-20-10-asnow-2epochs-part2-seed0.study.h5"
     assert job.config.data.validation_part == 2
+
+
+def test_a_damaged_run_is_named_and_left_out_of_the_table(folder, tmp_path, capsys):
+    shutil.copy(folder / NAME, tmp_path)
+    (tmp_path / "other.study.h5").write_bytes(b"damaged")
+    run = store.read_run(folder / NAME, is_study=True)
+    study._write(study.parse_arguments([*TINY, "--out", str(tmp_path)]), run.config)
+    assert f"left out: {tmp_path}/other.study.h5 is damaged" in capsys.readouterr().err
+    assert (tmp_path / "study.csv").exists()
 
 
 def test_every_training_has_a_name_of_its_own():

@@ -112,6 +112,15 @@ def test_every_source_counts(sources, monkeypatch, change):
     assert compiled_cache.state_of_sources() != before
 
 
+@posix
+def test_a_link_that_leads_nowhere_is_no_source(sources, monkeypatch):
+    """As Emacs leaves beside a file with changes that are not saved."""
+    monkeypatch.setattr(compiled_cache, "SOURCES", sources)
+    before = compiled_cache.state_of_sources()
+    (sources / "mlp_gpu" / ".#cpu.py").symlink_to("somebody@somewhere")
+    assert compiled_cache.state_of_sources() == before
+
+
 def increment(x):
     return x + 1
 

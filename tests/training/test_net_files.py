@@ -63,7 +63,12 @@ def test_net_in_parts_is_read_by_the_name_of_any_and_a_missing_or_foreign_one_is
     )
     sizes = [part.stat().st_size for part in parts]
     assert max(sizes) == 15_000
-    assert sum(sizes) == whole.stat().st_size + 64 * len(parts)
+    assert not whole.exists()  # of an earlier export, as a file beside these parts would be
+    (whole,) = net_files.write(tmp_path / "a.safetensors", found, True)
+    assert [path for path in parts if path.exists()] == []
+    n_bytes = whole.stat().st_size
+    net_files.write(tmp_path / "a.safetensors", found, True, in_parts=True)
+    assert sum(sizes) == n_bytes + 64 * len(parts)
     for part in parts:
         again = load(part)
         assert again.described == found.described
@@ -71,7 +76,7 @@ def test_net_in_parts_is_read_by_the_name_of_any_and_a_missing_or_foreign_one_is
             np.testing.assert_array_equal(W, V.astype(np.float16))
     (tmp_path / "a.safetensors.1of2").write_bytes(b"of an earlier export")
     net_files.write(tmp_path / "a.safetensors", found, True, in_parts=True)
-    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in (whole, *parts)}
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in parts}
     second = parts[1].read_bytes()
     parts[1].write_bytes(b"-" + second[1:])
     with pytest.raises(files.FileFault, match=f"{parts[1].name} is not a part of the same net as"):

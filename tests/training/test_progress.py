@@ -109,6 +109,16 @@ def test_lines_predict_the_time_left(tracks, n_finished, steps, left, clock, cap
     ]
 
 
+def test_a_run_that_begins_again_from_an_earlier_epoch_predicts_a_time(clock, capsys):
+    with View([track("a", 9, epochs_done=5), track("b", 9)]) as view:
+        for first in (5, 0):  # by a worker, and after its death by one with another folder
+            view.show(Started("a", first))
+            for number in range(first + 1, 7):
+                clock.now += 10
+                view.show(epoch("a", number))
+    assert "all left 0:02:00" in capsys.readouterr().err.splitlines()[0]
+
+
 def test_epochs_that_a_gpu_saves_together_predict_the_same_time(clock, capsys):
     with View([track("a", 4, engine="cuda")]) as view:
         view.show(Started("a", 0))

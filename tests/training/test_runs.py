@@ -393,6 +393,14 @@ def test_lock_waits_for_a_run_that_is_released_soon(tmp_path):
         assert not held.is_locked
 
 
+def test_lock_removes_what_a_killed_process_left_of_this_run_alone(tmp_path):
+    path, other = tmp_path / "sigma6.h5", tmp_path / "sigma6.5.h5.7.tmp"
+    for left in (tmp_path / "sigma6.h5.7.tmp", tmp_path / "sigma6.weights.h5.7.tmp", other):
+        left.touch()
+    with runs.lock(path):
+        assert set(tmp_path.glob("*.tmp")) == {other}
+
+
 @linux
 def test_replace_removes_what_killed_processes_left(tmp_path):
     alive = tmp_path / f"table[1].md.{os.getppid()}.tmp"

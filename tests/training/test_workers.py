@@ -198,13 +198,18 @@ def started(monkeypatch):
 
 
 @pytest.mark.parametrize(("cores", "n_workers", "expected"), [(7, 2, 3), (1, 2, 1)])
-def test_processes_divide_the_cores(cores, n_workers, expected, started, monkeypatch):
+def test_processes_divide_the_cores_and_take_no_more_threads_than_asked_for(
+    cores, n_workers, expected, started, monkeypatch
+):
     monkeypatch.setattr(provenance, "cores", lambda: cores)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     before = dict(os.environ)
     with closing(LocalProcesses(n_workers)):
         threads = dict.fromkeys(workers.THREAD_VARIABLES, str(expected))
+        threads["NUMBA_NUM_THREADS"] = "1"
         assert started == n_workers * [(None, before | threads)]
     assert os.environ == before
 
