@@ -132,7 +132,8 @@ def _refuse_variations(experiment: Experiment, dataset: data.Dataset) -> None:
     elif len(varied) > 1 and source.n > 1:
         reason = "varies elastic deformations, and colour images are only translated"
     if reason:
-        raise Problem(f"{experiment.title} {reason}; expected --experiment 1, 3 or 4")
+        others = "1, 3 or 4" if source.n > 1 else "1, 3, 4 or 5"
+        raise Problem(f"{experiment.title} {reason}; expected --experiment {others}")
 
 
 def train_committees(arguments: argparse.Namespace) -> tuple[list[Committee], int]:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-from cnn_gpu.layers import Maps
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem
 from experiments.datasets import reading
@@ -50,15 +49,6 @@ def read_digit(path: Path) -> np.ndarray:
         return centred(find_ink(_read(path)))
     except NoDigit as reason:
         raise Problem(f"{path}: {reason}") from None
-
-
-def read_whole(path: Path, size: Maps) -> np.ndarray:
-    """A picture in grey or in colours, uint8 (height, width) or (height, width, 3), of that size.
-
-    Raises Fault, one sentence, if the file cannot be read.
-    """
-    image = Image.fromarray(_read(path).astype(np.uint8)).convert("L" if size.n == 1 else "RGB")
-    return np.asarray(image.resize((size.width, size.height), Image.Resampling.BOX))
 
 
 def _read(path: Path) -> Pixels:

@@ -49,7 +49,8 @@ def files() -> download.Files:
     """The files to look for and to download."""
     wanted = []
     for file in FILES:
-        names = file.name, file.name.replace("-idx", ".idx")
+        authors = file.name, file.name.replace("-idx", ".idx")
+        names = dict.fromkeys((*authors, *(name.replace("t10k", "test") for name in authors)))
         packed = (f"{name}.gz" for name in reversed(names))
         wanted.append(download.File((*names, *packed), partial(read, file=file)))
     return download.Files(MNIST, "four files, plain or .gz", MIRRORS, wanted)

@@ -15,10 +15,11 @@ import safetensors.numpy
 from PIL import Image
 from safetensors import SafetensorError
 
+from cnn_gpu.layers import Maps
 from deepbig_runtime import files
 from deepbig_runtime.errors import Problem, tell
 from experiments.datasets import mnist, reading
-from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, LARGEST, SMALLEST, Dataset
+from experiments.datasets.dataset import CIFAR10_JPEG, DIGIT, KINDS, LARGEST, SMALLEST, Dataset
 from mlp_gpu import random
 
 MOST_CLASSES = 256
@@ -28,6 +29,7 @@ IDX_NAME = re.compile(
     r"(?:emnist-(?P<set>[a-z]+)-)?(?P<part>train|t10k|test)-"
     r"(?P<kind>images[-.]idx3|labels[-.]idx1)[-.]ubyte(?:\.gz)?"
 )
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 EXPECTED = (
     "expected four IDX files (train-images-idx3-ubyte, train-labels-idx1-ubyte, "
     "t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, plain or .gz), or pictures in "
@@ -202,6 +204,10 @@ def _list_pictures(folder: Path) -> dict[str, list[os.DirEntry]]:
     for name in sorted(entry.name for entry in os.scandir(folder) if entry.is_dir()):
         if _is_hidden(name):
             continue
+        if UNPRINTABLE.search(name):  # run files hold the names of classes
+            raise Problem(
+                f"the name of the class {str(folder / name)!a} cannot be printed; rename it"
+            )
         with os.scandir(folder / name) as entries:
             seen = [entry for entry in entries if not _is_hidden(entry.name)]
         found = [entry for entry in seen if entry.name.lower().endswith(SUFFIXES)]
@@ -263,10 +269,10 @@ def _cached(
     """
     names = [entry.path.removeprefix(f"{folder}{os.sep}") for entry in entries]
     scaled = f"size {size}\n" if size else ""
-    listing = hashlib.sha256(f"2 {scaled}{folder.resolve()}".encode())  # version of `_pixels`
+    listing = hashlib.sha256(os.fsencode(f"2 {scaled}{folder.resolve()}"))  # version of `_pixels`
     for name, entry in zip(names, entries, strict=True):
         status = entry.stat()
-        listing.update(f"{name}\0{status.st_size} {status.st_mtime_ns}\n".encode())
+        listing.update(os.fsencode(f"{name}\0{status.st_size} {status.st_mtime_ns}\n"))
     cache = files.cache_folder() / "pictures" / f"{listing.hexdigest()}.safetensors"
     with suppress(files.FileFault, SafetensorError, LookupError):
         found = safetensors.numpy.load(files.read_bytes(cache))
@@ -291,7 +297,7 @@ def _decoded(
     for name in names:
         picture = files.read_bytes(folder / name)
         pixels = _decode(folder / name, picture, size)
-        content.update(f"{name}\0{len(picture)}\n".encode() + picture)
+        content.update(os.fsencode(f"{name}\0{len(picture)}\n") + picture)
         yield pixels
         total += 3 * len(pixels) ** 2
         if total > MOST_BYTES:
@@ -307,6 +313,32 @@ def read_scaled(path: Path, size: int, n_maps: int) -> np.ndarray:
     return np.asarray(image.convert("L" if n_maps == 1 else "RGB"))
 
 
+def read_whole(path: Path, source: Maps) -> np.ndarray:
+    """A picture as `load` reads it, stretched to the size of a net's input, uint8: in grey (height,
+    width), of 3 maps (height, width, 3).
+
+    Raises Fault, one sentence, if it cannot be read.
+    """
+    with reading.picture(path, files.read_bytes(path)) as image:
+        _refuse_deep(path, image)
+        pixels = _pixels(image)
+    converted = Image.fromarray(pixels).convert("L" if source.n == 1 else "RGB")
+    side = source.width, source.height
+    if source != DIGIT or converted.size == side:
+        return np.asarray(converted.resize(side, Image.Resampling.BOX))
+    from deform_gpu.resize import resize  # imports numba
+
+    # As `data.scale` makes such a net's inputs of images of 28x28, which nearly all data have.
+    small = np.asarray(converted.resize((28, 28), Image.Resampling.BOX))
+    return np.round(resize(small[None], source.width)[0]).astype(np.uint8)
+
+
+def _refuse_deep(path: Path, image: Image.Image) -> None:
+    """Raise Problem for a picture of floats or 32 bits."""
+    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+        raise Problem(f"{path} has pixels of floats or of 32 bits; expected 8 or 16 bits")
+
+
 def _decode(path: Path, content: bytes, size: int | None) -> np.ndarray:
     """The pixels of a picture, uint8 (side, side) or (side, side, 3).
 
@@ -314,8 +346,7 @@ def _decode(path: Path, content: bytes, size: int | None) -> np.ndarray:
     """
     with reading.picture(path, content) as image:
         width, height = image.size
-        if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
-            raise Problem(f"{path} has pixels of floats or of 32 bits; expected 8 or 16 bits")
+        _refuse_deep(path, image)
         if not size and (width != height or not SMALLEST <= width <= LARGEST):
             raise Problem(
                 f"{path} is {width}x{height} pixels; expected squares of {SMALLEST} to "

@@ -277,8 +277,8 @@ paper.addEventListener("pointermove", (event) => {
   });
 });
 for (const end of ["pointerup", "pointercancel"])
-  paper.addEventListener(end, () => {
-    last = null;
+  paper.addEventListener(end, (event) => {
+    if (event.isPrimary) last = null; // a palm that leaves ends no stroke
   });
 paper.addEventListener("keydown", (event) => {
   const steps = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };

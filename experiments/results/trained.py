@@ -111,11 +111,11 @@ def read_picture(path: Path, config: Config) -> np.ndarray:
     """
     if config.data.size:
         return own.read_scaled(path, config.data.size, config.kind.source.n)
+    if not is_for_pictures(config):
+        return own.read_whole(path, config.kind.source)
     from experiments.datasets import ink  # imports scipy.ndimage
 
-    if is_for_pictures(config):
-        return ink.read_digit(path)
-    return ink.read_whole(path, config.kind.source)
+    return ink.read_digit(path)
 
 
 def recognise(members: Sequence[NetFile], pixels: np.ndarray) -> np.ndarray:

@@ -2,8 +2,10 @@
 # ruff: noqa: F401, F811 - fixtures are imported
 
 import gzip
+import os
 import re
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -11,8 +13,11 @@ from mnist_files import NAMES, idx
 from own_folders import IMAGES, LETTERS, RNG, letters, save, things
 from PIL import Image, ImageOps
 
+from cnn_gpu.layers import Maps
 from deepbig_runtime.errors import Problem
 from experiments.datasets import own, reading
+from experiments.datasets.data import to_29
+from experiments.datasets.dataset import DIGIT
 
 
 def test_idx_labels_are_the_places_of_those_that_occur(letters):
@@ -206,6 +211,35 @@ def test_pictures_are_turned_as_pillow_turns_them():
         image.getexif()[0x0112] = orientation
         turned = np.asarray(reading.upright(image))
         np.testing.assert_array_equal(turned, ImageOps.exif_transpose(image))
+
+
+def test_a_picture_for_a_net_is_as_those_that_it_was_trained_on(things, tmp_path):
+    path = things / "test" / "hat" / "1.png"
+    pixels = RNG.integers(0, 256, (10, 10, 4), np.uint8)
+    pixels[..., 3] = np.where(np.hypot(*np.mgrid[-5:5, -5:5]) < 5, 255, 0)  # most is opaque
+    save(path, pixels)
+    np.testing.assert_array_equal(
+        own.read_whole(path, Maps(3, 10, 10)), own.load(things).test_images[-1]
+    )
+    for side in (28, 29):
+        grey = RNG.integers(0, 256, (side, side), np.uint8)
+        save(tmp_path / "grey.png", grey)
+        expected = to_29(grey[None])[0] if side == 28 else grey
+        found = own.read_whole(tmp_path / "grey.png", DIGIT)
+        np.testing.assert_allclose(found, expected, atol=0.51 * (side == 28))
+    save(path.with_suffix(".tif"), np.zeros((10, 10), np.float32))
+    with pytest.raises(Problem, match="has pixels of floats or of 32 bits"):
+        own.read_whole(path.with_suffix(".tif"), DIGIT)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs names of any bytes")
+def test_names_of_files_are_any_bytes_and_those_of_classes_can_be_printed(things):
+    hats = things / "train" / "hat"
+    (hats / "0.png").rename(os.fsdecode(os.fsencode(hats) + b"/caf\xe9.png"))
+    assert len(own.load(things).train_images) == 12
+    hats.rename(hats.with_name("h\tat"))
+    with pytest.raises(Problem, match=r"class '.*h\\tat' cannot be printed; rename it"):
+        own.load(things)
 
 
 def test_sixteen_bits_of_grey_become_eight(things):

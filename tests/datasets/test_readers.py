@@ -174,6 +174,8 @@ def test_mnist_may_be_packed_or_plain(small):
         packed.unlink()
     dotted.rename(dotted.with_name(dotted.name.replace("-idx", ".idx")))
     os.rename(small.paths[2], small.paths[2].with_suffix(""))  # some programs leave its name
+    last = small.paths[3]
+    last.rename(last.with_name(last.name.replace("t10k", "test")))
     small.check(data.load_pixels("mnist", small.folder))
 
 
