@@ -191,16 +191,44 @@ INSIDE
 graph = call("cuStreamEndCapture", first)
 """
 PROGRAMS = {
-    "copies read the host late": (
+    "copies of more than 64 KiB read the host late, smaller ones at the call": (
         """
-        copy_in(array, ones, first)
-        ones[:] = 7
-        copy_out(found, array, first)
-        print(found.tolist())
-        sync(first)
+        for n in 2**14, 2**14 + 1:
+            many, back = np.ones(n, np.int32), np.zeros(n, np.int32)
+            memory = call("cuMemAlloc", 4 * n)
+            call("cuMemcpyHtoDAsync", memory, many.ctypes.data, 4 * n, first)
+            many[:] = 7
+            call("cuMemcpyDtoHAsync", back.ctypes.data, memory, 4 * n, first)
+            print(back[:2].tolist())
+            sync(first)
+            print(back[:2].tolist())
+        """,
+        "[0, 0]\n[1, 1]\n[0, 0]\n[7, 7]",
+    ),
+    "an event waits as its stream does": (
+        """
+        blocking, event = call("cuStreamCreate", 0), call("cuEventCreate", 0)
+        call("cuMemsetD32Async", array, 5, 4, blocking)
+        copy_out(found, array, blocking)
+        call("cuEventRecord", event, 0)
+        call("cuEventSynchronize", event)
         print(found.tolist())
         """,
-        "[0, 0, 0, 0]\n[7, 7, 7, 7]",
+        "[5, 5, 5, 5]",
+    ),
+    "memory of the host that is registered is the GPU's, too": (
+        """
+        call("cuMemHostRegister", ones.ctypes.data, 16, 0)
+        call("cuMemsetD32", ones.ctypes.data, 6, 4)
+        address = call("cuMemHostGetDevicePointer", ones.ctypes.data, 0)
+        sync(0)
+        print(ones.tolist(), int(address) == ones.ctypes.data)
+        call("cuMemHostUnregister", ones.ctypes.data)
+        managed = call("cuMemAllocManaged", 16, 1)
+        call("cuMemcpyDtoH", found.ctypes.data, managed, 16)
+        print(found.tolist())
+        """,
+        "[6, 6, 6, 6] True\n[-1, -1, -1, -1]",
     ),
     "a copy without a stream is done on return": (
         """

@@ -304,6 +304,19 @@ def test_what_is_right_passes_in_any_order(order, cc):
     assert (out.copy_to_host() == x.reshape(3, 32)[:, ::-1].reshape(-1)).all()
 
 
+def reverse_bytes(out, x):
+    i, row = cuda.threadIdx.x, cuda.shared.array(32, np.uint8, alignment=16)
+    row[i] = i
+    cuda.syncthreads()
+    out[i] = x[row[cuda.warpsize - 1 - i]]
+
+
+def test_bytes_of_an_aligned_array_are_written_by_threads_of_their_own():
+    x, out = np.arange(32, dtype=np.float32), device_array(32, np.float32)
+    run(reverse_bytes, TWO, [out, to_device(x)])
+    assert (out.copy_to_host() == x[::-1]).all()
+
+
 def reverse_in_dynamic_memory(out, x, skipped, barrier):
     row, bits = cuda.shared.array(0, np.float32), cuda.shared.array(0, np.int16)  # one memory
     beside = cuda.shared.array(40, np.float32)

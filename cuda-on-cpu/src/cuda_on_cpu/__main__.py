@@ -8,4 +8,4 @@ from cuda_on_cpu.driver import build
 if not sys.argv[1:] or sys.argv[1] in ("-h", "--help"):
     print(usage)
     sys.exit(0 if sys.argv[1:] else 2)
-build.start(sys.argv[1:])
+build.start([*(f"-W{option}" for option in sys.warnoptions), *sys.argv[1:]])

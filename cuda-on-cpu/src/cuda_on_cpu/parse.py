@@ -99,26 +99,34 @@ def parse(ptx: str) -> Module:
     for kernel in module.kernels.values():
         kernel.code = list(_with_calls(kernel, {}, functions, kernel, [kernel.name]))
         kernel.shared = {**module.shared, **kernel.shared}
+        _align_as_accessed(kernel)
         if is_mlirs:
             _adapt_to_checks(kernel)
     return module
 
 
-def _adapt_to_checks(kernel: Kernel) -> None:
-    """Change a kernel of numba-cuda-mlir where the checks would find fault with that compiler.
+def _align_as_accessed(kernel: Kernel) -> None:
+    """Align shared arrays to the kernel's smallest access to them, or less.
 
-    Most of its atomic operations begin with a plain read: in lines of the source that compare and
-    swap, reads become volatile. It aligns each shared array to 8 bytes or more, and threads that
-    write parts of an aligned piece would race: the alignment becomes the smallest access.
+    Else threads would race that write parts of an aligned piece, see `run._granule`.
     """
     instructions = [one for one in kernel.code if isinstance(one, Instruction)]
-    swapping = {one.line for one in instructions if "cas" in one.opcode}
     accesses = (one.opcode for one in instructions if one.opcode[0] in ("ld", "st", "atom", "red"))
     sizes = (
         size_of(kind) for _, *space, kind in accesses if take_space(space) in ("shared", GENERIC)
     )
     smallest = min(sizes, default=8)
     kernel.shared = {n: replace(v, align=min(v.align, smallest)) for n, v in kernel.shared.items()}
+
+
+def _adapt_to_checks(kernel: Kernel) -> None:
+    """Change a kernel of numba-cuda-mlir where the checks would find fault with that compiler.
+
+    Most of its atomic operations begin with a plain read: in lines of the source that compare and
+    swap, reads become volatile.
+    """
+    instructions = [one for one in kernel.code if isinstance(one, Instruction)]
+    swapping = {one.line for one in instructions if "cas" in one.opcode}
     for k, one in enumerate(kernel.code):
         if isinstance(one, Instruction) and one.opcode[0] == "ld" and one.line in swapping:
             kernel.code[k] = replace(one, opcode=("ld", "volatile", *one.opcode[1:]))

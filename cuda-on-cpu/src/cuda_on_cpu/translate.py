@@ -569,6 +569,8 @@ class _Translator:
             value = self._b.load(self._pointer(address, I32), typ=I32)
         elif operand in LANES:
             value = LANES[operand](self._b, self._b.and_(self._thread, I32(31)))
+        elif operand == "WARP_SZ":
+            value = I32(WARP)
         elif operand in self._registers:
             stored = llvm_type(self._kernel.registers[operand])
             value = self._b.load(self._registers[operand], typ=stored)

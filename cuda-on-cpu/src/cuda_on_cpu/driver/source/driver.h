@@ -86,7 +86,7 @@ struct Operation {
     struct Stream *stream; /* WAIT: until so many operations of it are done */
     uint64_t number;
     void (*function)(void *); /* CALL */
-    void *argument;
+    void *argument; /* of the function; of COPY what was read at the call, or NULL */
 };
 
 struct Graph {

@@ -5,13 +5,16 @@
 #include "driver.h"
 
 enum { ALIGNMENT = 512 };
+/* Bytes of pageable memory that a copy reads at the call. CUDA stages such small blocks, and
+   numba-cuda's array[i] = x counts on it. */
+enum { MOST_STAGED = 1 << 16 };
 
 struct Allocation {
     struct Allocation *next;
     struct Context *context;
     unsigned char *address;
     size_t bytes;
-    int on_host, postponed;
+    int on_host, postponed, registered; /* registered: the memory is not the driver's to free */
 };
 
 static struct Allocation *allocations = NULL;
@@ -33,11 +36,12 @@ static CUresult allocate(void **address, size_t bytes, int on_host) {
     if (posix_memalign((void **)&memory, ALIGNMENT, bytes)) return OUT_OF_MEMORY;
     memset(memory, 0xFF, bytes);
     struct Allocation *allocation = malloc(sizeof *allocation);
-    *allocation = (struct Allocation){allocations, context, memory, bytes, on_host, 0};
+    *allocation = (struct Allocation){allocations, context, memory, bytes, on_host, 0, 0};
     allocations = allocation;
     if (!on_host) context->used += bytes;
     *address = memory;
     tell(ALLOCATED, memory, bytes);
+    if (on_host) tell(WROTE, memory, bytes); /* the host may write there at any time */
     return SUCCESS;
 }
 
@@ -47,7 +51,7 @@ static void forget(struct Allocation *allocation) {
     *link = allocation->next;
     if (!allocation->on_host) allocation->context->used -= allocation->bytes;
     tell(FREED, allocation->address, allocation->bytes);
-    free(allocation->address);
+    if (!allocation->registered) free(allocation->address);
     free(allocation);
 }
 
@@ -99,6 +103,46 @@ CUresult cuMemFreeHost(void *address) {
     return release(address);
 }
 
+CUresult cuMemAllocManaged(void **address, size_t bytes, unsigned flags) {
+    WITH_CONTEXT(cuMemAllocManaged);
+    (void)flags;
+    return allocate(address, bytes, 1);
+}
+
+CUresult cuMemHostGetDevicePointer(void **address, void *host, unsigned flags) {
+    WITH_CONTEXT(cuMemHostGetDevicePointer);
+    (void)flags;
+    *address = host;
+    return find(host, 1) ? SUCCESS : INVALID_VALUE;
+}
+
+CUresult cuMemHostRegister(void *address, size_t bytes, unsigned flags) {
+    WITH_CONTEXT(cuMemHostRegister);
+    (void)flags;
+    if (!bytes || find(address, 1)) return INVALID_VALUE;
+    struct Allocation *allocation = malloc(sizeof *allocation);
+    *allocation = (struct Allocation){allocations, current_context(), address, bytes, 1, 0, 1};
+    allocations = allocation;
+    tell(ALLOCATED, address, bytes);
+    tell(WROTE, address, bytes);
+    return SUCCESS;
+}
+
+CUresult cuMemHostUnregister(void *address) {
+    WITH_CONTEXT(cuMemHostUnregister);
+    return release(address);
+}
+
+CUresult cuProfilerStart(void) {
+    WITH_CONTEXT(cuProfilerStart);
+    return SUCCESS;
+}
+
+CUresult cuProfilerStop(void) {
+    WITH_CONTEXT(cuProfilerStop);
+    return SUCCESS;
+}
+
 CUresult cuMemGetInfo(size_t *free_bytes, size_t *total) {
     WITH_CONTEXT(cuMemGetInfo);
     *free_bytes = DEVICE_BYTES - current_context()->used;
@@ -126,7 +170,11 @@ static CUresult copy(void *to, int to_where, const void *from, int from_where, s
     if (!bytes) return SUCCESS;
     if ((to_where == DEVICE && !find(to, bytes)) || (from_where == DEVICE && !find(from, bytes)))
         return INVALID_VALUE;
-    put(stream, (struct Operation){.kind = COPY, .to = to, .from = from, .bytes = bytes});
+    void *staged = NULL;
+    if (from_where == HOST && bytes <= MOST_STAGED && !stream->captured && !find(from, bytes))
+        from = staged = memcpy(malloc(bytes), from, bytes);
+    put(stream, (struct Operation){
+                    .kind = COPY, .to = to, .from = from, .bytes = bytes, .argument = staged});
     return waits ? finish(stream) : SUCCESS;
 }
 

@@ -91,6 +91,7 @@ static void run_first(struct Stream *stream) {
     running = NULL;
     stream->done++;
     free(operation->launch);
+    if (operation->kind == COPY) free(operation->argument);
     free(operation);
 }
 
@@ -167,7 +168,8 @@ static void wait_for(struct Stream *stream, struct Stream *other, uint64_t numbe
         append(stream, (struct Operation){.kind = WAIT, .stream = other, .number = number});
 }
 
-CUresult put(struct Stream *stream, struct Operation operation) {
+/* The default stream and the others that are blocking wait for each other. */
+static void order(struct Stream *stream) {
     struct Stream *legacy = &stream->context->legacy;
     if (stream == legacy) {
         for (struct Stream *s = stream->context->streams; s; s = s->next)
@@ -175,6 +177,10 @@ CUresult put(struct Stream *stream, struct Operation operation) {
     } else if (stream->blocking && !stream->captured) {
         wait_for(stream, legacy, legacy->put);
     }
+}
+
+CUresult put(struct Stream *stream, struct Operation operation) {
+    order(stream);
     append(stream, operation);
     if (!running && !stream->captured) run_by_chance();
     return SUCCESS;
@@ -285,6 +291,7 @@ CUresult cuEventRecord(struct Event *event, void *handle) {
         stream->captured->broken = 1;
         return CAPTURE_UNSUPPORTED; /* no graph has forks here */
     }
+    order(stream);
     append(stream, (struct Operation){.kind = RECORD, .event = event});
     event->stream = stream;
     event->number = stream->put;
