@@ -56,6 +56,16 @@ def test_raises():
 def test_fixture(launched):
     pass
 
+@pytest.fixture(scope="module")
+def shared():
+    launch()
+
+def test_first(shared):
+    pass
+
+def test_next(shared):
+    pass
+
 test_good_again = test_good
 """
 
@@ -79,8 +89,10 @@ def test_tests_fail_with_the_finding_of_their_own_launch(tmp_path, is_parallel):
         ("FAILED", "swallowed"),
         ("FAILED", "raises"),
         ("ERROR", "fixture"),
+        ("ERROR", "first"),
+        ("ERROR", "next"),
     }
-    assert len(re.findall(finding, report)) == 4
+    assert len(re.findall(finding, report)) == 6
     assert "3 failed, 2 passed" in summary
 
 

@@ -52,3 +52,18 @@ def pytest_runtest_setup() -> Generator[None, object, object]:
 
 
 pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef) -> Generator[None, object, object]:
+    """Of a fixture that several tests share, a launch that failed fails each of them."""
+    result = yield
+    if fixturedef.scope != "function":
+        try:
+            _fail_if_found()
+        except BaseException as error:  # else the next test would get what was not written
+            assert fixturedef.cached_result is not None
+            key = fixturedef.cached_result[1]
+            fixturedef.cached_result = None, key, (error, error.__traceback__)
+            raise
+    return result
