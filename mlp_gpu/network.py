@@ -2,7 +2,8 @@
 
 A layer with n_in inputs and n_out neurons holds W of shape (pad32(n_in + 1), pad32(n_out)),
 float32, C order. Row 0 is the bias, row i the weights from input i - 1. The padding is zero and
-every engine keeps it zero. The papers call such matrices "strided" (2010, appendix).
+every engine keeps it zero. The papers call such matrices "padded" (2010, Figure 2) or "strided"
+(2011).
 """
 
 from collections.abc import Mapping

@@ -15,8 +15,8 @@ block convolves down the columns, and along the rows where it needs the shift of
 images and matrices are in global memory; everything else stays in shared memory and registers.
 
 Not in the papers, which convolved on the GPU (`listing1.py`) and did everything else on the host.
-They name the GPU's texture hardware for the interpolation. It would round positions to 1/256 of a
-pixel, and numba has no textures.
+They name "the hardware's interpolation capabilities", presumably textures. These would round
+positions to 1/256 of a pixel, and numba has none.
 """
 
 import numpy as np

@@ -118,10 +118,10 @@ def plot_error_against_hours(
 
     Of each net in HOURS_COLOURS the longest run: after each epoch the test error of the epoch with
     the lowest validation error so far, and at the end its 95 % interval. The time is the number of
-    epochs times the median time of one, so that a busy machine adds no hours. The paper of 2011
-    names none: its results are drawn after as many epochs of ours, those of CIFAR-10, for which it
-    names no number, after PAPER_EPOCHS. A committee of HOURS_COMMITTEES
-    is a point, after the sum of all its members' epochs: its record has no others.
+    epochs times the median time of one, so that a busy machine adds no hours. Results of 2011 are
+    drawn after as many epochs of ours, those of CIFAR-10, for which the paper names no number,
+    after PAPER_EPOCHS. A committee of HOURS_COMMITTEES is a point, after the sum of all its
+    members' epochs: its record has no others.
 
     runs: of any nets, on any data. At least one is of a net in HOURS_COLOURS. committees: as
     `committees.longest_committees` returns them.
@@ -176,8 +176,8 @@ def plot_error_against_hours(
     axes.set(xscale="log", yscale="log", xlim=(None, 500), ylim=(0.2, None))
     axes.set_xlabel(
         "hours: number of epochs x median hours of an epoch\n"
-        "(committees: sums; 2011 gives no hours: its stars stand where\n"
-        "our net has as many epochs; CIFAR-10's at 500, our guess)"
+        "(committees: sums; stars of 2011 stand where our net has\n"
+        "as many epochs, those of CIFAR-10 at 500, our guess)"
     )
     axes.set_ylabel("test error, %, of the epoch with the lowest validation error so far")
     for axis in axes.xaxis, axes.yaxis:

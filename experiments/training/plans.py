@@ -78,8 +78,8 @@ def quick(table: Mapping[str, T], dataset: Dataset) -> T:
 
 # The convolutional nets: the paper's 500 epochs from 1e-3 to 3e-5 (2011, section 4), and minutes.
 PAPER_CNN = Plan(Schedule(epochs=500, eta=1e-3, decay=0.99301))
-# Its learning rates on other data. Guess: the epochs. It says only that after 3 to 6 no training
-# pair of NORB is wrong; on CIFAR10 500 end at the same learning rate as on MNIST.
+# Its learning rates on other data. Guess: the epochs. It says that after 3 to 6 (in the abstract
+# five) no training pair of NORB is wrong; on CIFAR10 500 end at the same learning rate as on MNIST.
 PAPER_NATURAL = {
     "norb": Plan(Schedule(epochs=6, eta=1e-3, decay=0.95)),
     "cifar10": Plan(Schedule(epochs=500, eta=1e-3, decay=0.993)),
