@@ -117,6 +117,7 @@ def fit_layers(description: str, source: Maps) -> str:
 
     A kernel, a pooling or a Mexican hat is no larger than its map. A kernel whose steps do not
     divide its map is larger by the pixels that are left over. Pooling of single pixels is left out.
+    Raises ValueError, one sentence, for text that describes no layer.
     """
     found = []
     for text in description.split("-"):

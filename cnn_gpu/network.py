@@ -30,6 +30,7 @@ class ConvNetwork:
     with the output layer. connections: for each layer bool (maps of its source, maps), whether a
     map reads a map of the source. weights: for each layer float32 (1 + kernel height * kernel width
     * maps of its source, maps). connections and weights are None for layers that are not trained.
+    Raises ValueError for connections or weights that do not fit the layers.
     """
 
     description: str

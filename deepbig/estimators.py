@@ -74,7 +74,8 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
 
         X: see the class; float32 in C order is used without a copy, others are copied to it. y:
         (n,) labels of 2 to 256 classes, numbers or strings. Raises ValueError for arrays or
-        parameters that do not fit, mlp_gpu.training.Diverged if the loss is not finite any more.
+        parameters that do not fit, mlp_gpu.training.Diverged if the loss is not finite any more,
+        deepbig_runtime.faults.GpuFault if `engine` is "cuda" without a usable GPU, or a GPU fails.
         """
         with _restored_on_failure(self):
             self._train(X, y, None, is_new=True, epochs=self.epochs)
@@ -91,7 +92,10 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """Class probabilities, float32 (n, classes), in the order of `classes_`."""
+        """Class probabilities, float32 (n, classes), in the order of `classes_`.
+
+        Raises ValueError for an X that the net does not take, and GpuFault as `fit`.
+        """
         check_is_fitted(self)
         images = self._checked_images(X, is_new=False)
         engine = self._make_engine(self._engine_name())

@@ -40,7 +40,7 @@ FILES = [net.path for net in PRETRAINED]
 
 
 class UnusableNet(Problem, ValueError):
-    """No net has that name, or it is not for pictures of digits; one sentence says which."""
+    """No net has that name, or its files cannot be used on pictures; one sentence says why."""
 
 
 class UnreadableNet(FileFault, OSError):
@@ -72,16 +72,16 @@ class TrainedNet:
     def read(self, picture: str | Path) -> np.ndarray:
         """A picture of any size as the net's data have theirs: uint8, (28, 28) of a digit.
 
-        A digit is cut out and centred, as `make recognise` does. Raises deepbig_runtime.errors.
-        Problem, one sentence, if the file cannot be read or shows no single digit.
+        A digit is cut out and centred, as `make recognise` does. Raises deepbig_runtime.faults.
+        Fault, one sentence, if the file cannot be read or shows no single digit.
         """
         return trained.read_picture(Path(picture), self._file.config)
 
     def predict_proba(self, images: np.ndarray) -> np.ndarray:
         """Class probabilities, float32 (n, classes).
 
-        images: uint8 as the net's data have them, (n, 28, 28) of MNIST's digits, with 255 for ink.
-        Raises ValueError for images of another dtype or size.
+        images: uint8 as the net's data have them, (n, 28, 28) or (n, 29, 29) of MNIST's digits,
+        with 255 for ink. Raises ValueError for images of another dtype or size.
         """
         source = self._file.config.kind.source
         maps = (source.n,) if source.n > 1 else ()
@@ -100,8 +100,9 @@ class TrainedNet:
 def load_net(name: str | Path = PRETRAINED[0].name) -> TrainedNet:
     """A trained net: that of a name in `PRETRAINED`, or of a run file or a net file.
 
-    Raises UnusableNet, a ValueError, if there is none of that name, UnreadableNet, an OSError, if a
-    file is damaged.
+    Raises UnusableNet, a ValueError, if there is none of that name, it is not for pictures, or a
+    run file and its weights file do not belong together; UnreadableNet, an OSError, if a file is
+    missing or damaged.
     """
     known = {net.name: net.path for net in PRETRAINED}
     path = known.get(str(name), Path(name))

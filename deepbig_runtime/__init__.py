@@ -1,1 +1,1 @@
-"""What every package stands on: GPUs, compiled code, files. No net and no image is known here."""
+"""What every package stands on: GPUs, compiled code, files, checks of arrays. No net is known."""

@@ -1,4 +1,4 @@
-"""Thin wrapper around numba.cuda; besides it only `cuda_on_cpu.compile` imports that."""
+"""Thin wrapper around numba.cuda; besides it only two modules of `cuda_on_cpu` import that."""
 
 import atexit
 import re

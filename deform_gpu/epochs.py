@@ -18,11 +18,12 @@ def deformer(
     """A function from an epoch, 1 to `epochs`, to the images that the epoch trains on.
 
     images: float32 (n, side, side), or (n, side, side, maps), whose maps move together. labels: as
-    `Deformation.beta_of` takes them. deformation: None for the images as they are. device: "cpu",
-    or "cuda" for images of one map, which a GPU deforms while the epoch before trains.
+    `Deformation.beta_of` takes them; of any classes if all beta are equal. deformation: None for
+    the images as they are. device: "cpu", or "cuda" for images of one map, which a GPU deforms
+    while the epoch before trains.
 
     The returned images are float32, of the shape of images on the host, or (n, side * side) on
-    the GPU. The next call overwrites them.
+    the GPU. The next call overwrites them, unless they are `images`.
     """
     if deformation is None:
         return lambda epoch: images

@@ -24,8 +24,7 @@ class PaperSet:
     images: (n, side, side) float32, C order. labels: (n,) integers in 0..9. deformation, seed: as
     for `deform_gpu.deform`.
 
-    Raises ValueError for labels or a seed that do not fit, gpu.GpuFault if the GPU has too little
-    memory.
+    Raises gpu.GpuFault if the GPU has too little memory. Labels and seed are checked by `deform`.
     """
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, deformation: Deformation, seed: int):
@@ -49,7 +48,10 @@ class PaperSet:
         return gpu.device_array(host.shape, np.float32)
 
     def deform(self, out: np.ndarray, epoch: int) -> None:
-        """Deform the set for an epoch. out: float32, the shape of images, C order; modified."""
+        """Deform the set for an epoch. out: float32, the shape of images, C order; modified.
+
+        Raises ValueError for labels, a seed or an epoch that do not fit.
+        """
         side = self._images.shape[1]
         matrices = make_matrices(self._labels, self._deformation, self._seed, epoch, side=side)
         key = (*split_seed(self._seed), check_epoch(epoch))

@@ -46,9 +46,9 @@ def normalize_width(
     keep: (n,) bool, True for images that stay as they are, in the paper the ones. background: the
     value of pixels without ink, and outside the new box.
 
-    Returns (n, side, side) float32, C order, within the range of the values of images. Images
-    without ink stay as they are, and so do, bit for bit, results of this function for the same
-    width. Raises ValueError for any other input.
+    Returns (n, side, side) float32, C order, within the range of the values of images and the
+    background. Images without ink stay as they are, and so do, bit for bit, results of this
+    function for the same width. Raises ValueError for any other input.
 
     Limit: a column at the edge of the box becomes background, and the box narrower, where float32
     cannot hold its ink: for background -1 where all its pixels are within 2**-25 * w / width of it.

@@ -29,7 +29,7 @@ Net = TypeVar("Net")  # the kind of nets that an engine trains
 
 
 class Engine(Protocol[Net]):
-    """Trains and evaluates one net. Images are float32 (n, 29, 29) or (n, n_inputs), C order."""
+    """Trains and evaluates one net. Images are float32 (n, ...), C order, n_inputs numbers each."""
 
     name: str
 
@@ -57,7 +57,8 @@ class Engine(Protocol[Net]):
         int64 (m,), m >= 1. eta: learning rate. tick: called after each chunk with the number of
         images trained since its last call and their mean loss; an exception that it raises ends
         the training. Modifies the weights.
-        Raises ValueError for shapes, types, labels or indices that do not fit.
+        Raises ValueError for shapes, types, labels or indices that do not fit, and gpu.GpuFault,
+        as all methods do, if the GPU fails.
         """
 
     def keep(self, images: np.ndarray) -> "np.ndarray | DeviceArray":

@@ -51,7 +51,8 @@ class Network:
     """A net between engines and files.
 
     sizes: neurons of each layer, the inputs first: (841, 1000, 500, 10) is net 1.
-    weights: a float32 array (pad32(n_in + 1), pad32(n_out)) for each pair of sizes.
+    weights: a float32 array (pad32(n_in + 1), pad32(n_out)) for each pair of sizes. Raises
+    ValueError for fewer than two sizes, one below 1, or weights that do not fit them.
     """
 
     sizes: tuple[int, ...]

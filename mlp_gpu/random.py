@@ -1,14 +1,15 @@
 """Random numbers as a function of (seed, purpose, epoch): no generator state to save.
 
-The host draws initial weights, connections, orders of images and validation sets from them.
-Deformations have their own random numbers, see `deform_gpu.philox`, because an engine draws those.
+The host draws initial weights, connections, orders of images, splits of data and what studies vary
+from them. Deformations have their own random numbers, see `deform_gpu.philox`, because an engine
+draws those.
 """
 
 import numpy as np
 
 WEIGHTS = 1
 ORDER = 2
-SPLIT = 3
+SPLIT = 3  # images for training, validation or test
 CONNECTIONS = 4
 VARIANTS = 5  # of studies' deformations
 

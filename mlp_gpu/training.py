@@ -81,7 +81,7 @@ def count_errors(
     """The number of misclassified images, and the outputs, float32 (n, classes).
 
     images: as `train` has them, or as Engine.keep gives them. labels: uint8 (n,). tick: called with
-    0 between the parts. Raises Diverged if an output is not finite.
+    0 after each part. Raises Diverged if an output is not finite.
     """
     parts = []
     for start in range(0, len(images), IMAGES_PER_PREDICT):
@@ -131,9 +131,9 @@ def train(
     training_set, validation_set, test_set: undeformed images, float32 (n, height, width) or (n,
         height, width, maps), and labels uint8 (n,). In the papers the training set is the
         validation set (2010, section 2). deform: gives an epoch's images, as Engine.train has them.
-    tick: called with the number of images trained since its last call, after each chunk of them and
-        between the parts of an evaluation.
-    Raises Diverged when the loss stops being a finite number.
+    tick: called with the number of images trained since its last call: after each chunk of them,
+        and with 0 after the deformation and after each part of an evaluation.
+    Raises Diverged when the loss or an output stops being a finite number.
     """
     for epoch in range(first_epoch, schedule.epochs + 1):
         eta = schedule.eta_of(epoch)

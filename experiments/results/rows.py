@@ -51,10 +51,10 @@ class BenchRow(Row, kw_only=True):
 
     net: number in Table 1 of 2010, or sizes; of 2011 in `cnn` and `cnn kernel`. weights: of the
     net. settings: those that a baseline is fastest with. layer: from 1, with n_in inputs and n_out
-    neurons. state: of the GPU's L2 cache before the launch, warm or cold. vectors: floats in a
-    vector register of the CPU, as far as our code uses them. updates_a_second: of
-    weights. times_cpu: speedup over the CPU engine. copy_gb_a_second and the percentages: of
-    copies, reads and multiply-adds measured in turn with it.
+    neurons. state: of the GPU's L2 cache before the launch, warm or cold. ran_on: the device.
+    vectors: floats in a vector register of the CPU, as far as our code uses them.
+    updates_a_second: of weights. times_cpu: speedup over the CPU engine. copy_gb_a_second and the
+    percentages: of copies, reads and multiply-adds measured in turn with it.
     """
 
     group: Filled

@@ -30,8 +30,8 @@ NET_FILE = (
 def load(path: Path) -> NetFile:
     """The net in a net file, or that of a run file at its chosen epoch.
 
-    Raises files.FileFault if a file is missing or damaged, Problem if it is of a net for images
-    that are prepared in another way.
+    Raises files.FileFault if a file is missing or damaged, Problem if a run file and its weights
+    file do not belong together, or if it is of a net for images that are prepared in another way.
     """
     found = read(path)
     if found.config.data.name in KINDS and not is_for_pictures(found.config):

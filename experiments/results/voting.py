@@ -10,7 +10,7 @@ import numpy as np
 
 
 def average(outputs: Sequence[np.ndarray]) -> np.ndarray:
-    """The committee's outputs: the mean of its members' (2012 section 5), float64 (n, 10)."""
+    """The committee's outputs: its members' mean (2012 section 5), float64 (n, n_classes)."""
     return np.asarray(outputs).mean(axis=0, dtype=np.float64)
 
 

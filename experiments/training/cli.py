@@ -22,8 +22,8 @@ def run(main: Callable[[], int | None]) -> None:
     """Run a script's `main` and end the process with the exit status that main returns.
 
     0 or None: done. 1: a check or a training failed, and the others went on. 2: bad input, no GPU,
-    a GPU that failed, a failed read or write; one sentence on stderr says which. 130 and 143:
-    SIGINT and SIGTERM.
+    a GPU that failed, a failed read or write; one sentence on stderr says which. 129, 130 and 143:
+    SIGHUP, SIGINT and SIGTERM.
 
     A stdout that cannot be written is a failed write. That nobody reads stderr is none.
     """

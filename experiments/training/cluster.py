@@ -38,8 +38,8 @@ class Cluster(RemotePool):
     The cluster's scheduler distributes the jobs, and replaces workers that die.
 
     address: of the scheduler, as Dask writes it: tcp://host:port.
-    Raises Problem if the cluster cannot be used, and later if its scheduler is lost. A cluster
-    without workers is waited for.
+    Raises Problem if the cluster cannot be used or has no workers, and later if its scheduler is
+    lost. A cluster that has lost all its workers since is waited for.
     """
 
     WorkerDied: type[Exception] = distributed.KilledWorker

@@ -1,8 +1,8 @@
 """Many independent trainings: each is a job for a worker of a pool.
 
-A worker process that dies loses the epoch it was in, and the one that it was still saving. Its job
-is submitted again, and another worker goes on from the run file, if both see the same folder. A
-lock beside that file keeps others out.
+A worker process that dies loses the epoch it was in, and those that are not saved yet: one at most,
+on a GPU those of up to 5 seconds more. Its job is submitted again, and another worker goes on from
+the run file, if both see the same folder. A lock beside that file keeps others out.
 """
 
 import argparse
@@ -182,7 +182,7 @@ def opened(
     arguments: those of cli.add_engine_arguments and cli.add_worker_arguments; gets `windows`:
     whether new runs of perceptrons have the schedule `window`. n_jobs: a pool has no more workers
     than that. needed_bytes: memory that a training needs of a GPU; called if there is a GPU.
-    Says why no GPU is used, if none is.
+    Says why --engine auto takes no GPU, unless there is neither a driver nor a GPU.
 
     Raises Problem or gpu.GpuFault if the pool or its engine cannot be had.
     """

@@ -54,7 +54,7 @@ QUICK_TABLE1 = {
     },
 }
 
-# The nets of experiments 1 to 6: all six within 40 minutes on two cores, or within 8.
+# The nets of experiments 1 to 6: all six within 40 minutes on two cores, on load_digits within 8.
 QUICK_COMMITTEE = {
     "MNIST": Plan(Schedule(epochs=16, eta=5e-3, decay=0.79)),
     "load_digits": Plan(Schedule(epochs=60, eta=5e-3, decay=0.94)),

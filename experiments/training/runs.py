@@ -298,8 +298,8 @@ def train_run(
     trains this run. The run file and the weights file are replaced after each epoch, on a GPU after
     several short ones, while the next one is trained. A finished run is only read.
 
-    Raises Problem or files.FileFault with one sentence, Interrupted on a signal, and TimeIsUp if
-    `callbacks` do. The files then hold the last good epoch.
+    Raises Problem, files.FileFault or gpu.GpuFault with one sentence, Interrupted on a signal, and
+    TimeIsUp if `callbacks` do. The files then hold the last good epoch.
     """
     test_set = dataset.test_images, dataset.test_labels
     if epochs_done(path, config) == config.epochs:

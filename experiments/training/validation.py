@@ -62,12 +62,12 @@ def convert(where: str, value: object, kind: type[T], strict: bool = True) -> T:
 
 
 def to_json(record: object) -> bytes:
-    """A record, which is a Struct, as the content of a JSON file."""
+    """A record, a Struct or values of JSON, as the content of a JSON file."""
     return (json.dumps(msgspec.to_builtins(record), indent=1) + "\n").encode()
 
 
 def parse_time(text: str) -> datetime:
-    """The time in an ISO 8601 text. Raises ValueError if it is none of these centuries."""
+    """The time in an ISO 8601 text. Raises ValueError for other texts and for other centuries."""
     time = datetime.fromisoformat(text)
     if not 1970 <= time.year < 3000:
         raise ValueError(f"{text!a:.80} is not a time of these centuries")
