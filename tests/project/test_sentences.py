@@ -251,6 +251,21 @@ def third_finalist(results):
     return [held_out_errors(third)]
 
 
+def larger_net(results, *factors):
+    """Errors of the larger net after 300 epochs, by the settings of some factors."""
+    (rows,) = (rows for path, rows in results.studies.items() if path.stem == "study-1000-500")
+    rows = [row for row in rows if row.epochs == 300]
+    return [row.held_out_errors for name in factors for row in rows if row.factor == name]
+
+
+def larger_net_by_rate(results):
+    return larger_net(results, "length", "rate-long")
+
+
+def larger_net_together(results):
+    return larger_net(results, "together", "rate-long")
+
+
 def maybe_worse(results):
     """Errors of four settings that have more wrong than any of today's nets, and of these."""
     settings = "alpha x 0", "field an epoch", "fixed sizes", "softmax, squared error"
@@ -323,6 +338,9 @@ SAID = {
     "docs/what-matters.md": {
         finalists: "Of the finalists' answers, three times {:,} for the same images held out, {} "
         "are wrong after {} epochs begun at 0.003, and {} after as many begun at 0.001",
+        larger_net_by_rate: "The larger net, one seed, gets {} and {} wrong.",
+        larger_net_together: "The larger net gains nothing by the settings of `together`: {}, {} "
+        "and {} are wrong, beside {}.",
         maybe_worse: "- **Four settings may be worse**, with {} to {} wrong, where today's three "
         "nets have {} to {}",
         third_finalist: "With shear instead of rotation and three quarters of the field, {} are "
