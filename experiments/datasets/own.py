@@ -265,25 +265,32 @@ def _cached(
 ) -> tuple[np.ndarray, str]:
     """The pixels of pictures, and the SHA-256 of size, names and contents, kept between two runs.
 
-    As long as names, sizes and times of the files stay, they are not read again.
+    As long as names, sizes, times and places of the files stay, they are not read again.
     """
     names = [entry.path.removeprefix(f"{folder}{os.sep}") for entry in entries]
     scaled = f"size {size}\n" if size else ""
-    listing = hashlib.sha256(os.fsencode(f"2 {scaled}{folder.resolve()}"))  # version of `_pixels`
+    listing = hashlib.sha256(b"3")  # version of `_pixels`
     for name, entry in zip(names, entries, strict=True):
-        status = entry.stat()
-        listing.update(os.fsencode(f"{name}\0{status.st_size} {status.st_mtime_ns}\n"))
-    cache = files.cache_folder() / "pictures" / f"{listing.hexdigest()}.safetensors"
+        status = entry.stat()  # a file under another name keeps size and time of modification
+        marks = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        listing.update(os.fsencode(f"{name}\0{marks}\n"))
+    listed = listing.digest()
+    whose = hashlib.sha256(os.fsencode(f"{scaled}{folder.resolve()}")).hexdigest()
     with suppress(files.FileFault, SafetensorError, LookupError):
-        found = safetensors.numpy.load(files.read_bytes(cache))
-        return found["pixels"], found["sha256"].tobytes().hex()
+        kept = files.read_bytes(files.cache_folder() / "pictures" / f"{whose}.safetensors")
+        found = safetensors.numpy.load(kept)
+        if found["listed"].tobytes() == listed:
+            return found["pixels"], found["sha256"].tobytes().hex()
     content = hashlib.sha256(scaled.encode())
     paths = [Path(entry.path) for entry in entries]
     pixels = _stacked(paths, list(_decoded(folder, names, size, content)))
-    tensors = {"pixels": pixels, "sha256": np.frombuffer(content.digest(), np.uint8)}
+    digests = {"listed": listed, "sha256": content.digest()}
+    tensors = {key: np.frombuffer(digest, np.uint8) for key, digest in digests.items()}
     try:
-        files.make_folder(cache.parent)
-        files.replace(cache, safetensors.numpy.save(tensors))
+        cache = files.cache_folder() / "pictures"
+        files.make_folder(cache)
+        kept = safetensors.numpy.save({"pixels": pixels, **tensors})
+        files.replace(cache / f"{whose}.safetensors", kept)
     except files.FileFault as fault:
         tell(f"note: the pictures' pixels are not kept: {fault}")
     return pixels, content.hexdigest()

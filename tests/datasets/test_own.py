@@ -6,6 +6,7 @@ import os
 import re
 import struct
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from PIL import Image, ImageOps
 
 from cnn_gpu.layers import Maps
 from deepbig_runtime.errors import Problem
+from deepbig_runtime.files import FileFault
 from experiments.datasets import own, reading
 from experiments.datasets.data import to_29
 from experiments.datasets.dataset import DIGIT
@@ -125,6 +127,31 @@ def test_pictures_are_read_again_only_when_they_change(things, monkeypatch):
     path.write_bytes(other.read_bytes())
     found = own.load(things)
     assert (found.train_images[0] == found.train_images[1]).all()
+
+
+def test_pictures_that_change_places_are_read_again_and_kept_once(things, monkeypatch, tmp_path):
+    """As where two were in the wrong class, of one size and one time, as archives give it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    one, other = things / "train" / "cup" / "0.png", things / "train" / "hat" / "0.png"
+    content = [path.read_bytes() for path in (one, other)]
+    for path, text in zip((one, other), content, strict=True):
+        path.write_bytes(text.ljust(max(map(len, content))))
+        os.utime(path, ns=(10**18, 10**18))
+    first = own.load(things)
+    one.rename(tmp_path / "aside")
+    other.rename(one)
+    (tmp_path / "aside").rename(other)
+    second = own.load(things)
+    places = [int(np.flatnonzero(first.train_labels == label)[0]) for label in (0, 1)]
+    assert (second.train_images[places] == first.train_images[places[::-1]]).all()
+    assert second.sha256 != first.sha256
+    assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 1
+
+
+def test_pictures_are_read_by_a_user_without_a_home(things, monkeypatch, capsys):
+    monkeypatch.setattr(own.files, "cache_folder", Mock(side_effect=FileFault("no home")))
+    assert len(own.load(things).train_images)
+    assert "the pictures' pixels are not kept: no home" in capsys.readouterr().err
 
 
 def test_grey_pictures_have_no_channels_beside_colour_ones_they_have(things):
