@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     path = arguments.run or trained.find_best(find_folder(), pretrained.FILES)
     if net_files.is_net_file(path):
-        member = trained.load(path)
+        member = trained.read(path)
         known = configs.load(member.config, arguments.data_dir)
         dataset, outputs = trained.on_test_images(member, known)
         config, labels, images = member.config, dataset.test_labels, dataset.test_images

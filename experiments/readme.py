@@ -242,10 +242,6 @@ def pages() -> dict[str, dict[str, str]]:
             "committee": committee_rows(found, "MNIST"),
             "committee-digits": committee_rows(found, "load_digits"),
             "ladder": ladders(results.ladders.values()),
-            "scaling": sourced(
-                (bench_source(rows), [markdown_table(timing_columns.scaling_table(rows))])
-                for rows in results.scalings.values()
-            ),
             "studies": paragraphs(reports.values()),
             "deformation": benchmarks(benches, "deformation"),
             "bench": benchmarks(benches, "bench"),

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from experiments.results import cnn_tables
-from experiments.results.rows import BenchRow, ScalingRow, StartupRow
+from experiments.results.rows import BenchRow, StartupRow
 from experiments.training.provenance import UNKNOWN, SourceColumns, now
 
 NOT_MEASURED = "Not measured yet."
@@ -318,25 +318,10 @@ def bench_tables(part: str, rows: Rows) -> list[list[dict[str, str]]]:
 def startup_table(rows: Iterable[StartupRow]) -> list[dict[str, str]]:
     """Rows of startup.csv as lines of a table."""
     return [
-        {"what": row.what, "seconds (p20-p80)": _seconds(row), "repeats": str(row.repeats)}
-        for row in rows
-    ]
-
-
-def _seconds(row: StartupRow | ScalingRow) -> str:
-    return f"{row.seconds:.1f} ({row.seconds_p20:.1f}-{row.seconds_p80:.1f})"
-
-
-def scaling_table(rows: Sequence[ScalingRow]) -> list[dict[str, str]]:
-    """Several workers against one, as lines of a table."""
-    return [
         {
-            "workers": str(row.workers),
-            "trainings": str(row.runs),
-            "seconds (p20-p80)": _seconds(row),
-            "speedup over one worker": f"{row.speedup:.2f}",
-            "start-up, s": f"{row.start_seconds:.1f}",
-            "written per training and epoch, MB": f"{row.bytes_an_epoch / 1e6:.1f}",
+            "what": row.what,
+            "seconds (p20-p80)": f"{row.seconds:.1f} ({row.seconds_p20:.1f}-{row.seconds_p80:.1f})",
+            "repeats": str(row.repeats),
         }
         for row in rows
     ]

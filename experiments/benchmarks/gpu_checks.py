@@ -384,10 +384,13 @@ def check_bench(folder: Path, device: str, seconds: float) -> CheckResult:
     device: the GPU's name. seconds: rows that are not measured by then are left out.
     """
     options = ["--gpu-only", "--out", str(folder.absolute())]
-    status = run_command([sys.executable, "-m", "experiments.bench", *options], seconds)
     path = folder / "bench.csv"
-    if not path.exists() or device not in path.read_text():
-        return CheckResult(False, f"bench.csv has nothing of this GPU; {ending(status, seconds)}")
+    before = path.read_text() if path.exists() else ""
+    status = run_command([sys.executable, "-m", "experiments.bench", *options], seconds)
+    if not path.exists() or path.read_text() == before or device not in path.read_text():
+        return CheckResult(
+            False, f"bench.csv has no new row of this GPU; {ending(status, seconds)}"
+        )
     text = "bench.csv"
     text += f", as far as it came; {ending(status, seconds)}" if status != 0 else ""
     return CheckResult(status in (0, None), text)
@@ -400,10 +403,11 @@ def check_training(run: Path, options: Sequence[str], seconds: float) -> CheckRe
     """
     command = [sys.executable, "-m", "experiments.table1", *options]
     command += ["--out", str(run.parent.absolute())]
+    before = read_run(run).epochs if run.exists() else 0
     status = run_command(command, seconds)
-    if not run.exists():
+    found = read_run(run) if run.exists() else None
+    if found is None or (status is None and found.epochs == before):
         return CheckResult(False, f"no epoch; {ending(status, seconds)}")
-    found = read_run(run)
     n, us = len(found.labels), 1e6 * found.metrics.train_seconds[-1]
     text = f"{found.epochs:,} of {found.config.epochs:,} epochs, "
     text += f"{us / found.config.data.n_train:.1f} us an image, "

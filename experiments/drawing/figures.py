@@ -112,7 +112,8 @@ def literal(text: str) -> str:
 
 def shorten(name: str) -> str:
     """A run's name, or the end of it, where all of it would leave no room for the figure."""
-    return literal(name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}")
+    shown = name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}"
+    return literal(f" {shown}" if shown.startswith("_") else shown)  # legends leave out "_..."
 
 
 def text_width(text: str, size: float) -> float:

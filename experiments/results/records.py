@@ -18,7 +18,6 @@ from experiments.results.rows import (
     BenchRow,
     CommitteeRow,
     RaceRow,
-    ScalingRow,
     StartupRow,
     StudyRow,
     read_rows,
@@ -44,8 +43,8 @@ COMMITTEES = rf"(experiment[1-6]|table4)(-load_digits)?|{GIVEN}"
 STUDIES = r"study.*\.csv"  # named after their folders of runs
 _COMMITTEE_NAME = re.compile(rf"(.+)-(?:{COMMITTEES})\.csv")
 
-# In the same folder, of experiments.gpu_check, experiments.ladder, experiments.blocks, the campaign
-# and experiments.recognise.
+# In the same folder, of experiments.gpu_check, experiments.ladder, experiments.blocks, the
+# campaign, and of experiments.recognise of commit d071946.
 GPU_CHECK = "gpu-check.json"
 LADDER = "ladder.json"
 BLOCKS = "blocks.json"
@@ -308,7 +307,6 @@ class Results:
     runs: dict[Path, Run] = field(default_factory=dict)
     committees: dict[Path, list[CommitteeRow]] = field(default_factory=dict)
     benches: dict[Path, list[BenchRow]] = field(default_factory=dict)
-    scalings: dict[Path, list[ScalingRow]] = field(default_factory=dict)
     startups: dict[Path, list[StartupRow]] = field(default_factory=dict)
     studies: dict[Path, list[StudyRow]] = field(default_factory=dict)
     races: dict[Path, list[RaceRow]] = field(default_factory=dict)
@@ -336,7 +334,6 @@ COMMITTEE_NET = "841-800-10"  # which `make bench ARGS="--nets ..."` leaves out
 # The kind of a record by a pattern of its file's name, and how it is read.
 KINDS: dict[str, tuple[str, Callable[[Path], object]]] = {
     r"bench\.csv": ("benches", partial(read_rows, kind=BenchRow)),
-    r"scaling\.csv": ("scalings", partial(read_rows, kind=ScalingRow)),
     r"(startup|launches|tests)\.csv": ("startups", partial(read_rows, kind=StartupRow)),
     r"race\.csv": ("races", partial(read_rows, kind=RaceRow)),
     STUDIES: ("studies", partial(read_rows, kind=StudyRow)),

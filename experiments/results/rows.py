@@ -87,29 +87,6 @@ class BenchRow(Row, kw_only=True):
     percent_of_peak: Number | None = None
 
 
-class ScalingRow(Row, kw_only=True):
-    """A row of scaling.csv: several workers. Seconds are medians; speedup: over one worker.
-
-    runs: number of trainings. start_seconds: until a worker trains. bytes_an_epoch: that a training
-    writes.
-    """
-
-    workers: Count
-    runs: Count
-    data: Filled
-    layers: Text
-    epochs: Count
-    images_an_epoch: Count
-    engine: Filled
-    repeats: Count
-    seconds_p20: Duration
-    seconds: Duration
-    seconds_p80: Duration
-    speedup: Number
-    start_seconds: Duration
-    bytes_an_epoch: Number
-
-
 class StartupRow(Row, kw_only=True):
     """A row of startup.csv, launches.csv or tests.csv.
 
@@ -280,14 +257,14 @@ class StudyRow(Row, kw_only=True):
     factor: Filled
     setting: Filled
     layers: Filled
-    seed: int
+    seed: Count
     epochs: Count
     images_an_epoch: Positive
     eta: Number
     eta_decay: Number
     deformation: Text
     n_validation: Positive
-    validation_part: Count
+    validation_part: Annotated[int, Meta(ge=1, le=2)]
     held_out_errors: Count
     chosen_epoch: Count
     training_errors: Count

@@ -13,7 +13,7 @@ from deepbig_runtime import files
 from deepbig_runtime.errors import tell
 from deform_gpu import TABLE1, Deformation
 from experiments.datasets.dataset import KINDS, is_mnist, name_parts
-from experiments.results.rows import BenchRow, ResultRow, ScalingRow, Table1Row, rows_text
+from experiments.results.rows import BenchRow, ResultRow, Table1Row, rows_text
 from experiments.training.configs import Config, settings
 from experiments.training.formatting import duration, hundredths, markdown_table
 from experiments.training.jobs import Outcome
@@ -350,7 +350,7 @@ def source_line(
     return f"{where}; {source.versions.replace('=', ' ')}; {date}; {commits}"
 
 
-def bench_source(rows: Sequence[BenchRow | ScalingRow]) -> str:
+def bench_source(rows: Sequence[BenchRow]) -> str:
     """Where, when and how often rows were measured, in one line."""
     texts = [
         f"{source_line(row.source, exact=True)}; medians of {row.repeats} repeats" for row in rows

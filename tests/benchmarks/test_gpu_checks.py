@@ -402,6 +402,7 @@ def test_benchmarks_write_to_the_same_folder(status, device, passed, monkeypatch
     monkeypatch.setattr(gpu_checks, "run_command", run)
     assert gpu_checks.check_bench(Path(), "Some GPU 9000", 60).passed == passed
     assert (tmp_path / "bench.csv").exists()
+    assert not gpu_checks.check_bench(Path(), "Some GPU 9000", 60).passed  # it has no new row
 
 
 @pytest.fixture
@@ -427,3 +428,5 @@ def test_training_is_stopped_in_time_and_resumes(tmp_path, monkeypatch):
         rf"{done} of 2,300 epochs, \S+ us an image, \d+ of \d+ wrong, in {run}", result.text
     )
     assert read_run(run).provenance[-1].why == "SIGINT"  # it ended by itself
+    result = gpu_checks.check_training(run, options, 0.1)
+    assert (result.passed, result.text) == (False, "no epoch; took more than 0 s")

@@ -108,7 +108,10 @@ def test_each_row_is_written_as_it_is_measured(tmp_path, monkeypatch):
     assert names_in(path) == ["engine cpu", "engine cuda graph"]
 
 
-def test_nets_and_minutes_that_are_asked_for(monkeypatch, capsys):
+@pytest.mark.parametrize("minutes", ["1", "0.01"])
+def test_nets_and_minutes_that_are_asked_for(minutes, monkeypatch, capsys):
+    """The first net is measured however few the minutes are."""
+
     def measure_net(net, makers, repeats, timer, on_cpu):
         clock.append(clock[-1] + 40)
         yield (net, makers, timer, on_cpu)
@@ -116,11 +119,14 @@ def test_nets_and_minutes_that_are_asked_for(monkeypatch, capsys):
     clock = [0.0]
     monkeypatch.setattr(bench.time, "monotonic", lambda: clock[-1])
     monkeypatch.setattr(bench, "measure_net", measure_net)
-    monkeypatch.setattr(bench, "in_processes", in_this_process([]))
-    arguments = bench.parse_arguments(["--nets", "1,4,5", "--gpu-only", "--minutes", "1"])
+    started = in_this_process([])
+    monkeypatch.setattr(bench, "in_processes", lambda makers: clock.append(2) or started(makers))
+    arguments = bench.parse_arguments(["--nets", "1,4,5", "--gpu-only", "--minutes", minutes])
     found = list(bench.measure_all(arguments, "a timer"))
-    assert found == [(1, {}, "a timer", False), (4, {}, "a timer", False)]
-    assert "net 5 is not measured any more, after 1 minutes" in capsys.readouterr().err
+    nets = [1, 4] if minutes == "1" else [1]
+    assert found == [(net, {}, "a timer", False) for net in nets]
+    said = capsys.readouterr().err
+    assert f"net 5 is not measured any more, after {minutes} minutes" in said
 
 
 def test_without_digits_there_is_no_race(tmp_path, monkeypatch, capsys):

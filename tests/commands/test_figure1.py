@@ -4,8 +4,9 @@ import pytest
 from factories import make_run
 
 from experiments import figure1
-from experiments.results import voting
-from experiments.training import store
+from experiments.results import trained, voting
+from experiments.training import net_files, store
+from mlp_gpu.network import Network
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +32,11 @@ def test_figure1_is_saved_beside_its_run_or_as_named(path, tmp_path, capsys):
         picture = path.with_suffix(f".figure1.{form}")
         assert picture.read_bytes().startswith(begin)
         assert str(picture) in said
+
+
+def test_figure1_of_a_net_file_is_of_the_data_that_the_net_is_for(path, tmp_path, capsys):
+    run = store.read_run(path)
+    member = trained.of_run(run, Network.initial(run.config.sizes, 0))
+    (net,) = net_files.write(tmp_path / "net.safetensors", member, half=True)
+    figure1.main([str(net)])
+    assert capsys.readouterr().out.startswith("841-1000-500-10 on load_digits, seed 0:\n")

@@ -153,6 +153,11 @@ def test_minutes_leave_out_items_and_shorten_those_that_can_be_stopped(
     assert seconds["sanitizer"] == [180, 120]
     assert seconds["bench"] == [30]
     assert seconds["training"] == [30, 60]
+    clock.now = 0
+    run_main(tmp_path)
+    assert read(tmp_path)["passed"] is True
+    gpu_check.main([*options, "3"])  # items that are left out keep their results
+    assert [row["check"] for row in read(tmp_path)["checks"]] == NAMES
     with pytest.raises(Problem, match=r"none of the items fits into 0\.2 minutes"):
         gpu_check.main([*options, "0.2"])
 

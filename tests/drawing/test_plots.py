@@ -36,8 +36,10 @@ def test_long_lines_are_folded_at_spaces_and_behind_hyphens():
     assert figures.fold(text, 9) == text
 
 
-def test_dollars_in_names_are_no_mathematics(tmp_path):
+def test_dollars_in_names_are_no_mathematics_and_names_after_underscores_are_in_legends(tmp_path):
     run = make_run(0, epochs=3)
+    *_, axes = draw(run_plots.plot_learning_curves({"_old/a": run})).axes
+    assert axes.get_legend_handles_labels()[1][0] == " _old/a"
     figure = draw(run_plots.plot_learning_curves({"lr$1e-3^$": run}))
     figures.save_figure(figures.finish(figure, "lr$1e-3^$"), tmp_path / "a", ["png"])
     config = changed(run.config, data={"name": "mine", "classes": ("1$^", "5$_", *"23456789")})
