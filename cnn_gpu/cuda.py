@@ -56,12 +56,18 @@ def constants_of(
 ) -> dict[str, np.ndarray]:
     """The initial arrays of a layer of maps, by the names of its kernels' arguments.
 
-    A convolution has weights, biases and tables, image processing its filters.
+    A convolution has weights, biases and tables, image processing its filters. Raises ValueError if
+    a line of a kernel has more weights, its bias included, than a block can have threads.
     """
     if layer.kind == IMAGE_PROCESSING:
         return {"bank": filters.bank(layer.filters)}
     if W is None or table is None:
         return {}
+    if layer.kernel[1] >= blocks.MAX_THREADS:
+        raise ValueError(
+            f"a kernel is {layer.kernel[1]} weights wide; the GPU's are narrower than "
+            f"{blocks.MAX_THREADS}; take the CPU"
+        )
     w = connection_kernels(layer, W, table)
     readers, numbers = backward.tables(table)
     found = {"w": w, "bias": W[0], "connections": forward.table(table), "readers": readers}

@@ -90,7 +90,7 @@ def numpy_convolutional(
 ) -> Trainer:
     """A convolutional net in NumPy, float32, in one thread: products of patches with all kernels.
 
-    Raises ValueError unless all layers have weights.
+    network: all its layers have weights.
     """
     weights, masks = zip(*trained_layers(network), strict=True)
     places = [patch_places(layer) for layer in network.layers]
@@ -120,13 +120,10 @@ def numpy_convolutional(
 
 
 def trained_layers(network: ConvNetwork) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of each layer a copy of its weights, and factors of 0 for connections that it lacks.
-
-    Raises ValueError unless all layers have weights.
-    """
+    """Of each layer a copy of its weights, and factors of 0 for connections that it lacks."""
     for layer, W, table in zip(network.layers, network.weights, network.connections, strict=True):
-        if W is None or table is None:
-            raise ValueError(f"expected layers with weights, got {layer.kind}")
+        assert W is not None  # no layer of Table 1 (2011) lacks weights
+        assert table is not None
         yield W.copy(), weight_mask(layer, table).astype(np.float32)
 
 
@@ -232,7 +229,7 @@ def matrix_of(layer: Layer, kernels: np.ndarray, bias: np.ndarray) -> np.ndarray
 
 
 def torch_convolutional(network: ConvNetwork, images: np.ndarray) -> TorchNet:
-    """A convolutional net in PyTorch. Raises ValueError unless all layers have weights.
+    """A convolutional net in PyTorch. network: all its layers have weights.
 
     Connections that are not there are weights that are masked.
     """

@@ -129,12 +129,9 @@ def map_kernel(launch: Launch, number: int, layer: Layer) -> Kernel:
 def training_kernels(network: ConvNetwork) -> list[Kernel]:
     """The kernels that train a net on one image, layer by layer, with random images.
 
-    Raises ValueError unless all layers have weights and the first is a convolution, as in the nets
-    of Table 1 (2011).
+    network: of several convolutions, then fully connected layers, as in Table 1 (2011).
     """
     maps, n = map_layers(network), network.source.n_neurons
-    if not maps or not all(layer.has_weights for layer in maps):
-        raise ValueError("expected convolutions, then fully connected layers")
     (_, pick), *launches = step_launches(ConvCudaEngine("launch"), network, len(maps))
     kernels = [connected_kernel(pick, 1, n, n)]
     for number, launch in launches:

@@ -231,11 +231,12 @@ def is_on_deformed_mnist(run: Run) -> bool:
 
 def means(runs: Sequence[Run]) -> list[str]:
     """A sentence for each training that was done with several seeds."""
-    groups: dict[tuple[int, Config], list[Run]] = {}
-    for run in runs:
-        groups.setdefault(_training(run), with_other_seeds(run, runs))
+    groups: dict[tuple[int, Config], dict[int, Run]] = {}
+    for run in runs:  # of a training on two machines the first counts
+        training = run.epochs, replace(run.config, seed=0)
+        groups.setdefault(training, {}).setdefault(run.config.seed, run)
     sentences = []
-    for first, *others in groups.values():
+    for first, *others in (own.values() for own in groups.values()):
         if others:
             cells = result_cells(result_row(first))
             net = _net(first) + ("" if first.config.deformation else ", no distortion")
@@ -249,24 +250,11 @@ def means(runs: Sequence[Run]) -> list[str]:
 def spread(runs: Sequence[Run]) -> str:
     """How trainings that differ in their seeds came out, in words."""
     errors = [100 * run.chosen_errors / run.config.data.n_test for run in runs]
-    if len(errors) == 1:
-        return "one seed"
     return (
         f"{len(errors)} seeds: test error {hundredths(mean(errors))} % on average, "
         + f"standard deviation {stdev(errors):.2f}, " * (len(errors) > 2)
         + f"from {min(errors):.2f} to {max(errors):.2f} %"
     )
-
-
-def with_other_seeds(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """One run per seed, of those that differ from `run` only in their seeds, with `run` itself."""
-    own = {other.config.seed: other for other in runs if _training(other) == _training(run)}
-    return list((own | {run.config.seed: run}).values())
-
-
-def _training(run: Run) -> tuple[int, Config]:
-    """The epochs and the configuration of a run but for the seed."""
-    return run.epochs, replace(run.config, seed=0)
 
 
 def write(

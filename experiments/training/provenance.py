@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import asdict as fields_of
 from msgspec.structs import replace
 
 from experiments.training.validation import Device, Filled, Text, parse_time
@@ -110,19 +109,6 @@ class Session(Source, kw_only=True):
     end: Text | None
     why: Text
     peak_memory_bytes: Annotated[int, Meta(ge=0, le=2**62)] | UnsetType | None = UNSET
-
-    @classmethod
-    def begin(
-        cls, source: Source, engine: str, schedule: str | None, data_sha256: str
-    ) -> "Session":
-        """A process that trains from now on."""
-        return cls(
-            **fields_of(source),
-            engine=engine,
-            schedule=schedule,
-            data_sha256=data_sha256,
-            why="running",
-        )
 
 
 def now() -> str:

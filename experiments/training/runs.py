@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import asdict
 
 from deepbig_runtime import files
 from deepbig_runtime.errors import Interrupted, Problem, signals
@@ -307,9 +308,14 @@ def train_run(
     with lock(path, lock_timeout):
         run, latest, chosen = resume(path, config, dataset.test_labels, engine, test_set[0])
         engine.set_network(latest)
-        source = provenance.collect(engine.name)
-        sha256 = config.data.sha256
-        run.provenance.append(Session.begin(source, config.engine, engine.schedule, sha256))
+        session = Session(
+            **asdict(provenance.collect(engine.name)),
+            engine=config.engine,
+            schedule=engine.schedule,
+            data_sha256=config.data.sha256,
+            why="running",
+        )
+        run.provenance.append(session)
         training_set = dataset.train_images, dataset.train_labels
         saver = Saver(callbacks.epoch, seconds_between_saves(config))
 

@@ -215,11 +215,15 @@ def test_large_states_are_evaluated_few_at_a_time():
     assert cuda.batch_size(without_maps) == mlp_cuda.PREDICT_BATCH
 
 
-def test_a_map_wider_than_a_block_is_refused():
-    network = ConvNetwork.initial("1M1", Maps(1, 1, 1025), 3, 0)
+@pytest.mark.parametrize(
+    ("net", "width", "what"),
+    [("1M1", 1025, "map is 1025 neurons"), ("1M1024x1", 1024, "kernel is 1024 weights")],
+)
+def test_what_is_wider_than_a_block_is_refused(net, width, what):
+    network = ConvNetwork.initial(net, Maps(1, 1, width), 3, 0)
     with on_device(ENGINE_DEVICES[0]):
         engine = ConvCudaEngine()
-        with pytest.raises(ValueError, match=r"1025 neurons wide; .* take the CPU"):
+        with pytest.raises(ValueError, match=f"{what} wide; .* take the CPU"):
             engine.set_network(network)
 
 
