@@ -1,9 +1,5 @@
-"""Fixtures and marks that several test files share.
+"""Fixtures and marks that several test files share."""
 
-`KEEP_TIMES=1 make test` keeps how long the quick tests take; look at it before it is committed.
-"""
-
-import json
 import os
 import signal
 from pathlib import Path
@@ -21,10 +17,6 @@ SOURCES = str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "cuda-
 os.environ["PYTHONPATH"] = os.pathsep.join([*SOURCES, *filter(None, [os.getenv("PYTHONPATH")])])
 if compiled_cache.FOLDER:
     os.environ["CUDA_ON_CPU_CACHE"] = str(compiled_cache.FOLDER)
-
-# How long all quick tests take, one after another, on a machine; of CONTRIBUTING's limit.
-KEPT_TIMES = Path(__file__).parent / "kept_times.json"
-_seconds = []
 
 # What starts clusters, opens browsers or executes notebooks is slow, and so is all that needs it.
 SLOW_FIXTURES = {"cluster", "browser", "jupyter"}
@@ -117,17 +109,3 @@ def pytest_collection_modifyitems(items):
         # Of tests/support/executed.py.
         if "device" in item.fixturenames or "on_device" in item.function.__code__.co_names:
             item.add_marker("gpu")
-
-
-def pytest_runtest_logreport(report):
-    """Note a test's time. pytest-xdist calls this where the reports of all processes meet."""
-    _seconds.append(report.duration)
-
-
-def pytest_sessionfinish(session):
-    if os.environ.get("KEEP_TIMES") and not hasattr(session.config, "workerinput"):
-        from experiments.training import provenance
-
-        kept = {"seconds": round(sum(_seconds)), "tests": session.testscollected}
-        kept |= {"device": provenance.device(), "date": provenance.now()}
-        KEPT_TIMES.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
