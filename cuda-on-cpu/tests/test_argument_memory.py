@@ -137,6 +137,7 @@ for code in {[START + code + "cuda.synchronize()" for code, _ in PROGRAMS.values
 def test_a_kernel_may_touch_memory_that_it_is_given_and_no_more():
     done = programs.run_on_driver("-c", EACH)
     assert done.stdout == "True\n" * len(PROGRAMS), done.stderr
+    assert "Traceback" not in done.stderr
     *said, _ = programs.without_numbers(done.stderr).split("END")
     for name, sentences in zip(PROGRAMS, said, strict=True):
         assert PROGRAMS[name][1] in sentences, name
