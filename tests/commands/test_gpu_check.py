@@ -3,12 +3,11 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from functools import partial
 from types import SimpleNamespace
 
+import programs
 import pytest
 from waiting import HANG_SECONDS
 
@@ -18,21 +17,14 @@ from experiments import gpu_check
 from experiments.benchmarks import gpu_checks
 from experiments.benchmarks.gpu_checks import CheckResult
 from experiments.training.gpu_trial import Trial
-from experiments.training.provenance import REPOSITORY
 from mlp_gpu.network import NETS
 
 
 def test_command_without_a_gpu_ends_with_status_2(tmp_path):
-    result = subprocess.run(
-        [sys.executable, "-m", "experiments.gpu_check", "--out", str(tmp_path / "out")],
-        env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"},
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        timeout=HANG_SECONDS,
-    )
-    assert (result.returncode, result.stdout) == (2, "")
-    (line,) = result.stderr.splitlines()
+    command = "-m", "experiments.gpu_check", "--out", tmp_path / "out"
+    done = programs.run(*command, NUMBA_ENABLE_CUDASIM="1")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
     assert line.startswith("error: there is no GPU to check: numba only simulates a GPU, ")
     assert not (tmp_path / "out").exists()
 

@@ -2,10 +2,10 @@
 
 import ast
 import re
-import subprocess
 import sys
 from functools import cache
 
+import programs
 import pytest
 
 from experiments.training.provenance import REPOSITORY
@@ -134,8 +134,8 @@ WITH_FIGURES = "figure1", "report", "committee", "pictures"
 def test_an_import_that_is_not_needed_is_spared(module, spared):
     """So that run files are read at once, and --help takes less than a second."""
     code = f"import sys, {module}; print(*sys.modules, sep='\\n')"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    done = programs.run("-c", code)
+    assert done.returncode == 0, done.stderr
     assert set(spared).isdisjoint(done.stdout.split())
 
 
@@ -145,4 +145,5 @@ def test_nothing_is_compiled_before_it_is_needed(module):
     code = f"import {module}\nfrom cuda_on_cpu import machine_code, memory_checks\n"
     code += "assert machine_code._helpers.cache_info().currsize == 0\n"
     code += "assert not memory_checks.check.signatures"
-    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+    done = programs.run("-c", code)
+    assert done.returncode == 0, done.stderr

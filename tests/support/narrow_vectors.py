@@ -1,11 +1,8 @@
 """Run code that Numba compiles for a processor with narrower vectors than this one may have."""
 
-import os
 import platform
-import subprocess
-import sys
-from pathlib import Path
 
+import programs
 import pytest
 from llvmlite import binding
 
@@ -41,14 +38,8 @@ def printed_by(processor, code):
     """
     folder = files.cache_folder() / "narrow"
     folder.mkdir(parents=True, exist_ok=True)
-    folders = {"PYTHONPATH": os.pathsep.join(sys.path), "XDG_CACHE_HOME": str(folder)}
     name, features = processor
-    process = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | folders | {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features},
-        cwd=Path(__file__).parent,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return process.stdout.split()
+    variables = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+    done = programs.run("-c", code, XDG_CACHE_HOME=str(folder), **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
