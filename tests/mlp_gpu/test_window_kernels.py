@@ -392,9 +392,9 @@ def slid(arrays, changes, first, end, window=16, eta=1e-3, square=1, inputs=(1, 
     return found[FIRST] - first
 
 
-def quiet(n, n_layers=3):
+def quiet(n):
     """Changes of n images in a sweep in which none was as large as 1e-4 of the largest delta."""
-    changes = no_changes(n_layers).view(np.float32)
+    changes = no_changes(3).view(np.float32)
     changes[:, 1, :n] = 0.5
     changes[:, 1, n - 1] = 10
     changes[:, 0, :n] = 0.99e-3

@@ -79,17 +79,16 @@ def committee_row(device="box", date="2026-01-01T00:10:00+00:00", **fields):
     return CommitteeRow(source=source, **common | own | fields)
 
 
-def of_committees(errors, device="box", data="MNIST", folder="committee"):
-    """Rows of experiments, each of one net and its committee, by the paths of records.
+def of_committees(errors):
+    """Rows of experiments on MNIST, each of one net and its committee, by the paths of records.
 
     errors: of net and committee, of 10,000, for each experiment.
     """
     found = {}
     for number, (of_net, of_all) in errors.items():
-        name = f"experiment{number}" + ("" if data == "MNIST" else f"-{data}")
-        paper = committees.EXPERIMENTS[number].paper if data == "MNIST" else None
-        both = {"experiment": name, "device": device, "data": data, "paper": paper}
-        found[Path("results", device, f"{folder}-{name}.csv")] = [
+        name, paper = f"experiment{number}", committees.EXPERIMENTS[number].paper
+        both = {"experiment": name, "data": "MNIST", "paper": paper}
+        found[Path("results", "box", f"committee-{name}.csv")] = [
             committee_row(net=1, errors=of_net, percent=of_net / 100, **both),
             committee_row(errors=of_all, percent=of_all / 100, mean_percent=of_net / 100, **both),
         ]

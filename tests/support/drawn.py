@@ -64,9 +64,9 @@ def make_varied_runs(n):
     return runs
 
 
-def make_committee(n, paper=None):
+def make_committee(n):
     runs = make_runs(n)
-    return Committee("experiment1", "Seven nets", tuple(runs), tuple(runs.values()), paper)
+    return Committee("experiment1", "Seven nets", tuple(runs), tuple(runs.values()), paper=None)
 
 
 def make_varied_committee(n):

@@ -12,19 +12,19 @@ from experiments.datasets import cifar, norb
 BYTES, INTEGERS = 0x1E3D4C55, 0x1E3D4C54  # magic numbers
 
 
-def mat(array, magic=None, sizes=None):
-    """A .mat file; magic and sizes: of its header, if other than the array's."""
-    magic = magic or {"uint8": BYTES, "int32": INTEGERS}[array.dtype.name]
+def mat(array, sizes=None):
+    """A .mat file; sizes: of its header, if other than the array's."""
+    magic = {"uint8": BYTES, "int32": INTEGERS}[array.dtype.name]
     sizes = array.shape if sizes is None else sizes
     written = (*sizes, *[1] * (3 - len(sizes)))  # three at least
     header = struct.pack(f"<{2 + len(written)}i", magic, len(sizes), *written)
     return header + array.astype(array.dtype.newbyteorder("<")).tobytes()
 
 
-def make_norb(folder, n_train, n_test, seed=0):
+def make_norb(folder, n_train, n_test):
     """Write pairs of images; returns images (n, 96, 96, 2) and labels of both sets."""
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = [*_shapes(n_train, 5, 96, 2, seed), *_shapes(n_test, 5, 96, 2, seed + 1)]
+    arrays = [*_shapes(n_train, 5, 96, 2, seed=0), *_shapes(n_test, 5, 96, 2, seed=1)]
     for i, (file, array) in enumerate(zip(norb.FILES, arrays, strict=True)):
         content = mat(array.astype(np.int32) if i % 2 else array.transpose(0, 3, 1, 2))
         (folder / file.name).write_bytes(gzip.compress(content, 1))
@@ -47,13 +47,13 @@ def pack(members):
     return content.getvalue()
 
 
-def make_cifar(folder, n_a_file, n_test, seed=0):
+def make_cifar(folder, n_a_file, n_test):
     """Write images, n_a_file in each training file; returns images (n, 32, 32, 3) and labels.
 
     The files of the archive are in reversed order, which plays no part.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = [*_shapes(5 * n_a_file, 10, 32, 3, seed), *_shapes(n_test, 10, 32, 3, seed + 1)]
+    arrays = [*_shapes(5 * n_a_file, 10, 32, 3, seed=0), *_shapes(n_test, 10, 32, 3, seed=1)]
     train, test = ([*map(record, arrays[i + 1], arrays[i])] for i in (0, 2))
     members = {cifar.TEST: b"".join(test), f"{cifar.FOLDER}/readme.html": b"<p>"}
     for i, name in reversed([*enumerate(cifar.TRAINING)]):

@@ -32,7 +32,7 @@ class AtEpoch(runs.Callbacks):
             self._action()
 
 
-def train_some(path, epochs, config=CONFIG):
+def train_some(path, epochs):
     """Leave a run behind that was stopped after so many epochs."""
 
     class Stopped(BaseException):
@@ -42,4 +42,4 @@ def train_some(path, epochs, config=CONFIG):
         raise Stopped
 
     with pytest.raises(Stopped):
-        train(path, config, AtEpoch(epochs, stop))
+        train(path, callbacks=AtEpoch(epochs, stop))

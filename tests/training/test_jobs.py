@@ -42,9 +42,9 @@ EPOCHS = 12
 TABLE = ["--data", "digits", "--hidden", "9", "--seeds", "0,1", "--epochs", "8", "--limit", "150"]
 
 
-def make_job(folder, seed, epochs=EPOCHS, eta=0.001):
+def make_job(folder, seed, epochs=EPOCHS):
     dataset = data.limit(data.load("digits"), 100)
-    config = make_config(dataset, (841, 10), Schedule(epochs, eta, 0.95), seed, None, "cpu")
+    config = make_config(dataset, (841, 10), Schedule(epochs, 0.001, 0.95), seed, None, "cpu")
     return Job(folder / f"seed{seed}.h5", f"seed {seed}", config)
 
 
