@@ -186,35 +186,6 @@ def test_nobody_waits_for_lanes_and_warps_that_have_left(n):
     np.testing.assert_array_equal(out[:n], x[np.arange(n) ^ 1] + 0xFFFF)
 
 
-def barrier_after_a_lane_left(out):
-    if cuda.threadIdx.x == 40:
-        return
-    cuda.syncthreads()
-    out[cuda.threadIdx.x] = 1
-
-
-@needs_toolkit
-def test_a_barrier_of_the_block_that_a_lane_of_its_warp_has_left_is_a_fault():
-    with pytest.raises(KernelFault, match="or that have ended without waiting"):
-        execute(barrier_after_a_lane_left, np.zeros(WHOLE, np.float32))
-
-
-def of_the_lane_beside(out, x, by):
-    row = cuda.shared.array(WHOLE, np.float32)
-    i = cuda.threadIdx.x
-    row[i] = x[i]
-    cuda.syncwarp()
-    out[i] = row[np.uint64(i ^ by)]
-
-
-@needs_toolkit
-@pytest.mark.parametrize("order", ORDERS)
-def test_threads_of_a_warp_exchange_values_in_memory_where_they_synchronise(order):
-    x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
-    execute(of_the_lane_beside, out, x, 5, threads=64, order=order)
-    np.testing.assert_array_equal(out, x[np.arange(64) ^ 5])
-
-
 def read_and_write(out, reader, writer, reads_first):
     """A thread writes; one, or all if `reader` is -1, read the word before or afterwards."""
     word = cuda.shared.array(1, np.float32)
