@@ -68,6 +68,11 @@ PAIRS = [
         "tile[t] = x[i]; cuda.syncwarp(); out[i] = tile[t ^ 31]",
     ),
     (THREAD, "if i < 64: total[0] += x[i]", "if i < 64: cuda.atomic.add(total, 0, x[i])"),
+    (
+        THREAD,
+        "if i == 0: cuda.atomic.add(total, 0, 1)\nif i == 1: out[i] = total[0]",
+        "if i == 0: cuda.atomic.add(total, 0, 1)\nif i == 0: out[i] = total[0]",
+    ),
     (THREAD, "total[i // 2] = t", "if t % 2: total[i // 2] = t"),
     (BLOCK, "total[t] = i", "total[i] = i"),
     (BLOCK, "if t == 0: total[0] += 1", "if i == 0: total[0] += 1"),
