@@ -55,6 +55,13 @@ def convolutional(results):
     return trained(results, name, cnn_tables.PAPER[3])
 
 
+def seeds_of_net4(results):
+    paper, names = tables.PAPER[4], ("gpu200-net4-seed0", "epochs200-net4-seed1")
+    errors, _, _, epochs, _ = zip(*(trained(results, name, paper) for name in names), strict=True)
+    assert len(set(epochs)) == 1
+    return epochs[0], *errors
+
+
 def seven_seeds(results, experiment=3):
     *members, last = committee(results, experiment, "committee300-eta0.001")
     wrong = [row.errors for row in members]
@@ -300,6 +307,7 @@ SAID = {
         "epochs in {} on an H100 (paper: {:,} epochs, {} hours).",
         convolutional: "- **A convolutional net**, 20M-60M-100M-150N, gets {} wrong, {:.2f} % "
         "(paper: {:.2f}), after {} epochs in {} on two CPU cores.",
+        seeds_of_net4: "After {} epochs, two seeds of net 4 get {} (on an H100) and {} wrong.",
         seven_seeds: "- **Seven seeds** of 841-800-10 as a committee get {} wrong, {:.2f} % "
         "(paper: {:.2f}); each alone {} to {}, on average {:.2f} % (paper: {:.2f}).",
         seven_widths: "- **Seven widths** of digits, a net for each, get {} wrong, {:.2f} % "
