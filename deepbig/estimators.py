@@ -6,11 +6,11 @@ parameters and arrays alone: threads and a GPU's memory are taken in `fit`, `par
 `predict`, and given back there.
 """
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import isqrt
 from operator import index
 from typing import Any, Self
 
@@ -160,10 +160,11 @@ class _OnlineClassifier(ClassifierMixin, BaseEstimator):
             )
 
     def _schedule(self) -> Schedule:
-        if not (self.epochs >= 1 and self.eta > 0 and 0 < self.decay <= 1 and self.eta_min >= 0):
+        check_integer("epochs", self.epochs, 1, 2**32 - 1)
+        if not (0 < self.eta < math.inf and 0 < self.decay <= 1 and 0 <= self.eta_min < math.inf):
             raise ValueError(
-                f"epochs {self.epochs}, eta {self.eta}, decay {self.decay}, eta_min {self.eta_min}:"
-                " expected an epoch or more, eta above 0, decay above 0 and up to 1, eta_min from 0"
+                f"eta {self.eta}, decay {self.decay}, eta_min {self.eta_min}: expected an eta "
+                "above 0, a decay above 0 and up to 1, an eta_min from 0, all finite"
             )
         check_integer("seed", self.seed, 0, 2**64 - 1)
         return Schedule(self.epochs, self.eta, self.decay, self.eta_min)
@@ -217,8 +218,9 @@ class OnlineMLPClassifier(_OnlineClassifier):
     hidden: neurons of each hidden layer. epochs: times that each image is learnt. eta, decay,
     eta_min: learning rate of an epoch, eta decay^(epoch - 1), but at least eta_min. deformation: a
     deform_gpu.Deformation of square images, anew for each epoch; None: none. engine: "cpu", "cuda",
-    or "auto", a GPU where one can be used. seed: 0..2**64 - 1, of weights, orders and deformations.
-    verbose: whether to show progress. Attributes: those of both estimators, and n_features_in_.
+    or "auto", a GPU where one can be used. seed: 0..2**64 - 1, of weights, orders and deformations;
+    scikit-learn's ensembles do not set it, so their members differ only by their images. verbose:
+    whether to show progress. Attributes: those of both estimators, and n_features_in_.
     """
 
     def __init__(
@@ -246,17 +248,30 @@ class OnlineMLPClassifier(_OnlineClassifier):
 
     def _checked_images(self, X: np.ndarray, is_new: bool) -> np.ndarray:
         if getattr(X, "ndim", 2) == 3:
+            height, width = X.shape[1:]
+            if self.deformation is not None and height != width:
+                raise ValueError(
+                    f"images are {height}x{width}; expected squares, which alone can be deformed, "
+                    "or deformation=None"
+                )
             X = X.reshape(len(X), -1)
         return validate_data(self, X, reset=is_new, dtype=np.float32, order="C")
 
     def _initial(self, images: np.ndarray, n_classes: int) -> Network:
-        return Network.initial((images.shape[1], *map(index, self.hidden), n_classes), self.seed)
+        try:
+            hidden = tuple(map(index, self.hidden))
+        except TypeError:
+            raise ValueError(
+                f"hidden is {self.hidden!r}; expected a number of neurons for each hidden layer, "
+                "such as (100,)"
+            ) from None
+        return Network.initial((images.shape[1], *hidden, n_classes), self.seed)
 
     def _make_engine(self, name: str) -> Engine:
         return make_engine(name, WINDOW)
 
     def _as_pictures(self, images: np.ndarray) -> np.ndarray:
-        side = isqrt(images.shape[1])
+        side = math.isqrt(images.shape[1])
         if side * side != images.shape[1]:
             raise ValueError(
                 f"{images.shape[1]} features are no square image, which alone can be deformed; "

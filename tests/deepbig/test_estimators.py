@@ -105,11 +105,15 @@ def test_verbose_shows_progress(capsys):
     [
         ({}, X, np.zeros(60, int), "expected 2 to 256 classes, found 1 class"),
         ({}, X, Y[:59], "59 labels for 60 images"),
-        ({"epochs": 0}, X, Y, "epochs 0, .* expected an epoch or more"),
+        ({"epochs": 0}, X, Y, "epochs is 0; expected an integer from 1 to"),
+        ({"epochs": 2.5}, X, Y, "epochs is 2.5; expected an integer"),
         ({"eta": float("nan")}, X, Y, "eta nan"),
+        ({"eta": float("inf")}, X, Y, "eta inf"),
+        ({"hidden": 100}, X, Y, r"hidden is 100; expected a number of neurons for each .*\(100,\)"),
         ({"engine": "gpu"}, X, Y, "engine is 'gpu'; expected one of auto, cpu, cuda"),
         ({"seed": 1.5}, X, Y, "seed is 1.5; expected an integer"),
-        ({"deformation": TRANSLATION}, X[:, :8], Y, "72 features are no square image"),
+        ({"deformation": TRANSLATION}, X[:, :4], Y, "images are 4x9; expected squares"),
+        ({"deformation": TRANSLATION}, X[:, 0, :8], Y, "8 features are no square image"),
     ],
 )
 def test_bad_input_of_the_perceptron_is_a_sentence(parameters, images, labels, expected):
