@@ -22,13 +22,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cuda_on_cpu import missing_toolkit
-from deepbig_runtime import files, gpu
+from deepbig_runtime import compiled_cache, files, gpu
 from deepbig_runtime.errors import Problem, tell
 from experiments.benchmarks import gpu_checks
 from experiments.benchmarks.gpu_checks import CheckResult
@@ -186,8 +186,6 @@ def seconds_for(item: str, left: float) -> float:
     """The seconds that an item may take of the seconds left; 0 if it has to be left out."""
     if item not in STOPPABLE:
         return min(SECONDS[item], left) if left >= USUAL_SECONDS[item] else 0
-    if item == "kernels":  # the training follows
-        left /= 2
     return min(SECONDS[item], left) if left >= LEAST_SECONDS else 0
 
 
@@ -210,6 +208,8 @@ def run_check(
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
+    if reason := compiled_cache.NOT_KEPT:
+        tell(f"compiled code is not kept, so each check compiles anew: {reason}")
     stop = time.monotonic() + 60 * (arguments.minutes or float("inf"))
     source = alone(describe, seconds=SECONDS["gpu"])
     folder = arguments.out or provenance.device_folder(source.device)
@@ -218,11 +218,13 @@ def main(argv: list[str] | None = None) -> None:
     checks = all_checks(source, folder, arguments, dataset)
     names = [name for of_item in checks.values() for name in of_item]
     rows: dict[str, GpuCheckRow] = {}
-    with suppress(files.FileFault):  # there is none, or it is damaged
+    if (folder / GPU_CHECK).exists():
         rows = {row.check: row for row in read_json(folder / GPU_CHECK, GpuCheckRecord).checks}
     record, failed = None, []
     for item in arguments.only:
         left = stop - time.monotonic()
+        if item == "kernels" and "training" in arguments.only:  # which follows
+            left /= 2
         if not (seconds := seconds_for(item, left)):
             usual = USUAL_SECONDS.get(item, LEAST_SECONDS)
             tell(f"{item} is left out: it takes some {usual} s, and {left:.0f} s are left")

@@ -35,6 +35,7 @@ from experiments.benchmarks.baselines import Trainer, numpy_convolutional, numpy
 from experiments.benchmarks.deform_times import N_IMAGES
 from experiments.benchmarks.window import weight_distance
 from experiments.datasets import data
+from experiments.results.trained import N_TRAIN
 from experiments.training import provenance
 from experiments.training.nets import AnyNetwork
 from experiments.training.store import read_run
@@ -52,6 +53,7 @@ AT_ONCE, AT_ONCE_IMAGES = (1, 2, 4), 20_000  # numbers of nets that are trained 
 # and training drives them apart: the weights of the GPU engine may differ from the CPU engine's
 # by at most this factor times a CPU baseline's difference: of a NumPy loop.
 MAX_DRIFT_VS_BASELINE = 3
+MOST_WRONG = 5  # after whole epochs; records have 3.6 to 5.3 % of wrong digits
 MAX_ERROR_GAP = 0.002  # between the numbers of wrong digits, relative to the test images
 MAX_PIXEL_DIFFERENCE = 1e-5  # between deformed images in [-1, 1], by rounding
 MAX_WAIT_FRACTION = 0.01  # of the training of an epoch, for the images of the next one
@@ -186,7 +188,10 @@ def check_engines(dataset: data.Dataset, case: str) -> CheckResult:
 def check_epochs(
     dataset: data.Dataset, net: int, engine: str, schedule: str, epochs: int
 ) -> CheckResult:
-    """Whole epochs of a net of Table 1, deformed as in a training: time and wrong digits."""
+    """Whole epochs of a net of Table 1, deformed as in a training: time and wrong digits.
+
+    At most one in MOST_WRONG may be wrong, unless there are fewer images than MNIST has.
+    """
     training_set = dataset.train_images, dataset.train_labels
     images = deformer(*training_set, TABLE1, SEED, epochs, engine)
     network = Network.initial(NETS[net], SEED)
@@ -195,7 +200,8 @@ def check_epochs(
     us, errors = [1e6 * row.train_seconds / n for row in rows], [row.test_errors for row in rows]
     text = f"{us[-1]:.1f} us an image; {errors[-1]} of {n_test:,} wrong "
     text += f"after {epochs} x {n:,} images"
-    return CheckResult(True, text, {"us": us, "test_errors": errors})
+    passed = errors[-1] <= n_test / MOST_WRONG or n < N_TRAIN
+    return CheckResult(passed, text, {"us": us, "test_errors": errors})
 
 
 def check_at_once(dataset: data.Dataset, sizes: tuple[int, ...]) -> CheckResult:

@@ -88,7 +88,7 @@ def compare() -> dict[str, float]:
     start = Network.initial(SIZES, SEED)
 
     def train(engine: str, schedule: str = "graph") -> tuple[list[np.ndarray], np.ndarray]:
-        trainer = make_engine(engine, schedule)
+        trainer = make_engine(engine, schedule, N_IMAGES // 3)  # three blocks, as epochs have many
         trainer.set_network(start)
         trainer.train(images, labels, order, ETA)
         return trainer.get_network().unpadded(), trainer.predict(images)

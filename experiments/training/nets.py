@@ -66,7 +66,7 @@ def needed_bytes(nets: Sequence[tuple[int, ...] | str], pixels: Callable[[], Dat
     needed = max(
         cnn_cuda.device_bytes(ConvNetwork.initial(net, kind.source, kind.n_classes, 0), n)
         if isinstance(net, str)
-        else window.device_bytes(net, n)
+        else window.device_bytes((kind.source.n_neurons, *net[1:-1], kind.n_classes), n)
         for net in nets
     )
     return needed + deform_cuda.device_bytes(n, kind.source.width) * (kind.source.n == 1)

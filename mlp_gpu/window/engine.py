@@ -51,7 +51,10 @@ class WindowCudaEngine(CudaEngine):
         super().__init__()
         self.schedule, self._n_block = WINDOW, images_per_block
         self._n_sweeps = FIRST_SWEEPS  # that are launched for a block
-        self._reader = gpu.new_stream()  # on which the host looks how far the blocks came
+        # On it the host looks how far the blocks came. It is the host that waits for them, since a
+        # stream that waits may hold back another net's on the same connection to the GPU.
+        self._reader = gpu.new_stream()
+        self._ended = gpu.cuda.event(timing=False)  # of the last chunk launched
 
     @gpu.faults()
     def set_network(self, network: Network) -> None:
@@ -81,6 +84,7 @@ class WindowCudaEngine(CudaEngine):
             if blocks > 0:
                 self._launch_blocks(blocks, n_images)
             if ahead > 0:
+                self._ended.synchronize()
                 (state,) = gpu.read(self._seen[:1], self._reader)
                 n = int(state[progress.START]) - done
                 needed = int(state[progress.SWEEPS]) - sweeps
@@ -95,7 +99,7 @@ class WindowCudaEngine(CudaEngine):
                 ended = -(-n // self._n_block)  # blocks; the last of an epoch may be short
                 on_average = -(-needed // ended) if ended else 2 * self._n_sweeps
                 self._n_sweeps = min(on_average + SPARE_SWEEPS, self._n_block)
-            gpu.let_wait(self._reader, self.stream)
+            self._ended.record(self.stream)
             self._seen.reverse()
             ahead = blocks
 

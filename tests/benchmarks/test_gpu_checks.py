@@ -121,6 +121,19 @@ def test_cases_compare_launch_modes_on_the_papers_nets(device):
     assert [found[-1] for found in cases.values()] == [numpy_loop, numpy_loop, numpy_convolutional]
 
 
+@pytest.mark.parametrize(
+    ("n", "wrong", "passed"),
+    [(60_000, 2000, True), (60_000, 2001, False), (59_999, 2001, True)],
+)
+def test_whole_epochs_leave_few_digits_wrong(n, wrong, passed, monkeypatch):
+    rows = [SimpleNamespace(train_seconds=1.0, test_errors=wrong)]
+    monkeypatch.setattr(gpu_checks, "train", lambda *_: (None, rows))
+    monkeypatch.setattr(gpu_checks, "deformer", lambda *_: None)
+    sizes = {"train_labels": n, "test_labels": 10_000, "train_images": 0}
+    dataset = SimpleNamespace(**{name: np.zeros(size) for name, size in sizes.items()})
+    assert gpu_checks.check_epochs(dataset, 1, "cpu", "graph", 1).passed == passed
+
+
 @pytest.mark.parametrize("spoilt", [False, True])
 def test_nets_trained_at_once_must_have_the_bits_of_each_alone(spoilt, sample, monkeypatch):
     """Four nets each time; with n at once an epoch takes n + 2 seconds and evaluating a quarter."""

@@ -13,6 +13,7 @@ from waiting import HANG_SECONDS
 
 from deepbig_runtime import gpu
 from deepbig_runtime.errors import Interrupted, Problem
+from deepbig_runtime.files import FileFault
 from experiments import gpu_check
 from experiments.benchmarks import gpu_checks
 from experiments.benchmarks.gpu_checks import CheckResult
@@ -148,8 +149,13 @@ def test_minutes_leave_out_items_and_shorten_those_that_can_be_stopped(
     clock.now = 0
     run_main(tmp_path)
     assert read(tmp_path)["passed"] is True
+    monkeypatch.setattr(gpu_check.compiled_cache, "NOT_KEPT", "others may enter the folder")
     gpu_check.main([*options, "3"])  # items that are left out keep their results
+    assert "each check compiles anew: others may enter the folder" in capsys.readouterr().err
     assert [row["check"] for row in read(tmp_path)["checks"]] == NAMES
+    del fakes[:]
+    gpu_check.main([*options, "3", "--only", "gpu,kernels"])  # no training follows
+    assert [call[-1] for call in fakes if call[0] == "bench"] == [180]
     with pytest.raises(Problem, match=r"none of the items fits into 0\.2 minutes"):
         gpu_check.main([*options, "0.2"])
 
@@ -204,6 +210,14 @@ def test_signal_keeps_earlier_results(fakes, tmp_path, monkeypatch):
     found = read(tmp_path)
     assert found["passed"] is False
     assert [row["check"] for row in found["checks"]] == NAMES[:14]
+
+
+def test_damaged_record_is_refused_and_stays(fakes, tmp_path):
+    (tmp_path / "gpu-check.json").write_text("<<<<<<<")
+    with pytest.raises(FileFault, match=r"gpu-check\.json"):
+        run_main(tmp_path)
+    assert (tmp_path / "gpu-check.json").read_text() == "<<<<<<<"
+    assert fakes == []
 
 
 def test_bad_input_is_refused_before_any_check(fakes, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from programs import run
 from waiting import HANG_SECONDS
@@ -12,7 +13,8 @@ from waiting import HANG_SECONDS
 from deepbig_runtime import driver, gpu
 from deepbig_runtime.faults import GpuFault
 from experiments import table1
-from experiments.training import gpu_trial, plans
+from experiments.datasets.dataset import Dataset
+from experiments.training import gpu_trial, nets, plans
 from mlp_gpu import cuda, engines
 from mlp_gpu.cpu import CpuEngine
 from mlp_gpu.cuda import device_bytes
@@ -137,6 +139,13 @@ def test_table1_asks_for_the_memory_of_its_largest_net(machine, capsys, tmp_path
     with pytest.raises(GpuFault, match=message):
         table1.main([*argv, "1,4,2"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_images_of_your_own_need_the_memory_of_their_size():
+    images = np.zeros((5, 64, 64, 3), np.uint8)
+    dataset = Dataset("own", images, images, images, images, "", "", classes=("cup", "hat"))
+    needed = window_engine.device_bytes((64 * 64 * 3, *NETS[4][1:-1], 2), 5)
+    assert nets.needed_bytes([NETS[4]], lambda: dataset) == needed
 
 
 def test_a_gpu_trains_whole_epochs_that_come_to_an_end_by_default():

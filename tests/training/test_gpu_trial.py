@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import asdict
+from unittest.mock import Mock, call
 
 import numpy as np
 import programs
@@ -39,8 +40,11 @@ def _untried_gpu(monkeypatch):
 @pytest.mark.parametrize("device", ENGINE_DEVICES)
 def test_a_good_gpu_is_near_the_cpu(device, monkeypatch):
     monkeypatch.setattr(gpu_trial, "N_IMAGES", 30)
+    make_engine = Mock(side_effect=gpu_trial.make_engine)
+    monkeypatch.setattr(gpu_trial, "make_engine", make_engine)
     with on_device(device):
         found = gpu_trial.compare()
+    assert call("cuda", "window", 10) in make_engine.mock_calls
     assert list(found) == COMPARED
     assert judge(found) is None
     for what, difference in found.items():
