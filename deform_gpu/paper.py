@@ -38,14 +38,11 @@ class PaperSet:
         weights = gaussian_weights(deformation.sigma)
         kernel = np.zeros((KERNEL, pad32(KERNEL)), np.float32)
         kernel[:, :KERNEL] = np.outer(weights, weights)
-        self._gpu_kernel = self._new_array_like(kernel)
+        self._gpu_kernel = gpu.device_array(kernel.shape, np.float32)
         self._gpu_kernel.copy_to_device(kernel, stream=self._stream)
-        self._gpu_field = self._new_array_like(self._field[0])
-        self._gpu_displacement = self._new_array_like(self._displacement[0])
+        self._gpu_field = gpu.device_array(self._field[0].shape, np.float32)
+        self._gpu_displacement = gpu.device_array(self._displacement[0].shape, np.float32)
         gpu.synchronize(self._stream)
-
-    def _new_array_like(self, host: np.ndarray) -> gpu.DeviceArray:
-        return gpu.device_array(host.shape, np.float32)
 
     def deform(self, out: np.ndarray, epoch: int) -> None:
         """Deform the set for an epoch. out: float32, the shape of images, C order; modified.

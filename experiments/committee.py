@@ -35,8 +35,7 @@ from experiments.training.store import Run, read_run, without_weights
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line, with ranges checked."""
     parser = cli.Parser("committee", __doc__)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument(
+    parser.add_argument(
         "runs",
         nargs="*",
         type=Path,
@@ -44,6 +43,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="RUN.h5",
         help="run files to form a committee of; nothing is trained",
     )
+    what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--experiment",
         type=cli.integers(1, 6),
@@ -127,8 +127,9 @@ def _refuse_variations(experiment: Experiment, dataset: data.Dataset) -> None:
     """Raise Problem for a committee whose members these images would not tell apart."""
     source, varied = dataset.kind.source, {member.deformation for member in experiment.members}
     reason = ""
-    if any(member.width for member in experiment.members) and source != DIGIT:
-        reason = "makes digits of 28x28 or 29x29 pixels equally wide"
+    is_normalised = any(member.width for member in experiment.members)
+    if is_normalised and (source != DIGIT or dataset.background != -1):
+        reason = "makes digits of 28x28 or 29x29 pixels on black equally wide"
     elif len(varied) > 1 and source.n > 1:
         reason = "varies elastic deformations, and colour images are only translated"
     if reason:

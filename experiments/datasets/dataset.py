@@ -82,3 +82,15 @@ class Dataset:
         side, *maps = self.train_images.shape[2:]
         source = Maps(maps[0], side, side) if maps else Maps(1, *[SIDE if side == 28 else side] * 2)
         return own_kind(source, len(self.classes))
+
+    @property
+    def background(self) -> float:
+        """The value of the background after scaling, of images as `data.load_pixels` gives them.
+
+        Guess: of grey images of your own it is the median of the borders of the training images.
+        """
+        images, kind = self.train_images, self.kind
+        if self.name in KINDS or kind.source.n > 1:
+            return -1.0
+        sides = images[:, 0], images[:, -1], images[:, :, 0], images[:, :, -1]
+        return float(np.median(np.concatenate(sides))) / (kind.white / 2) - 1

@@ -203,7 +203,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
             if deformation.translation:
                 parts += [f"translated by up to {deformation.translation:g} %"]
         if n_validation:
-            parts += [f"{n_validation:,} images kept apart"]
+            parts += [f"{n_validation:,} images held out"]
         if self.data.validation_part == 2:
             parts += ["the second part"]
         return parts
@@ -282,12 +282,12 @@ def make_config(
 
     dataset: as it was loaded and limited. `prepare` splits and normalises it later. net: the sizes
     of a perceptron's layers, or a convolutional net's layers as text, as `cnn_gpu.layers` has them.
-    deformation: None for undeformed images. engine: one of ENGINE_NAMES. width: of normalised
-    bounding boxes, pixels; None: not normalised. n_validation: number of training images held out
-    to choose the epoch; None: all training images choose it. validation_part: as `data.stratified`
-    has it; None: sampled at random by the seed. windows: whether a GPU trains by the launch mode
-    `window`. study: as `Config` has it. Raises Problem if no images would be left to train on, or
-    too few.
+    deformation: None for undeformed images; its background becomes that of grey images of your own.
+    engine: one of ENGINE_NAMES. width: of normalised bounding boxes, pixels; None: not normalised.
+    n_validation: number of training images held out to choose the epoch; None: all training images
+    choose it. validation_part: as `data.stratified` has it; None: sampled at random by the seed.
+    windows: whether a GPU trains by the launch mode `window`. study: as `Config` has it. Raises
+    Problem if no images would be left to train on, or too few.
     """
     deformed_on = "cpu" if dataset.train_images.ndim > 3 else engine  # maps only there
     n_train = len(dataset.train_labels) - (n_validation or 0)
@@ -299,6 +299,8 @@ def make_config(
     if n_validation and validation_part:
         data.stratified(dataset, n_validation, validation_part)
     kind = dataset.kind
+    if deformation and dataset.classes and kind.source.n == 1:
+        deformation = replace(deformation, background=dataset.background)
     shape: dict[str, Any] = {"layers": net, "source": astuple(kind.source)}
     cpu_arithmetic = CONV_CPU_ARITHMETIC
     if not isinstance(net, str):
@@ -336,18 +338,20 @@ def make_config(
 def fit_deformation(deformation: Deformation, kind: Kind) -> Deformation:
     """A preset for digits of 29x29 pixels, fitted to images of a kind.
 
-    Colour images are only translated, as in 2011 (section 4). For grey images of your own, sigma
-    and alpha scale with the side, and all classes have the largest beta.
+    Colour images are only translated, as in 2011 (section 4). For grey images of your own all
+    classes have the largest beta. In images smaller than digits sigma and the displacement, which
+    is proportional to alpha / sigma, shrink with the side. In larger ones both stay, for the kernel
+    of 21x21 pixels would cut off a wider Gaussian, and the field would be rough.
     """
     if kind in KINDS.values():
         return deformation
     if kind.source.n > 1:
         return TRANSLATION
-    scale = kind.source.width / SIDE
+    scale = min(kind.source.width / SIDE, 1)
     return replace(
         deformation,
         sigma=deformation.sigma * scale,
-        alpha=deformation.alpha * scale,
+        alpha=deformation.alpha * scale**2,
         beta=(max(deformation.beta),) * len(deformation.beta),
     )
 

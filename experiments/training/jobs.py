@@ -113,7 +113,7 @@ class Reporter(runs.Callbacks):
 
     def _stop_if_late(self, seconds: float) -> None:
         """Raise TimeIsUp if the deadline is less than `seconds` away."""
-        if time.time() + seconds > self._deadline:
+        if time.monotonic() + seconds > self._deadline:
             raise runs.TimeIsUp
 
     def epoch(self, row: Epoch) -> None:
@@ -128,7 +128,7 @@ def train_job(channel: Channel, job: Job) -> Outcome:
 
     Raises Interrupted on a signal to this process, and when the pool asks its jobs to stop.
     """
-    if time.time() > job.deadline:
+    if time.monotonic() > job.deadline:
         return Outcome(stopped="it was not begun before the time was over")
     try:
         with _ready(job) as (engine, whole):
@@ -243,6 +243,10 @@ def session(
     """
     size = getattr(arguments, "size", None)
     if cli.is_folder(arguments.data):
+        if arguments.data_dir not in (None, Path(arguments.data)):
+            raise Problem(
+                f"--data names the folder of the data, {arguments.data}; leave --data-dir out"
+            )
         arguments.data_dir = Path(arguments.data)
     files.make_folder(arguments.out)
     load = partial(data.cached_pixels, arguments.data, arguments.data_dir, size)
@@ -259,8 +263,11 @@ def session(
         tell(f"engine {engine}: {device}{on_workers}")
         if "profile" in arguments:
             tell(plans.announce(arguments, engine))
-        if provenance.commit()["commit"] == provenance.UNKNOWN:
+        sources = provenance.commit()
+        if sources["commit"] == provenance.UNKNOWN:
             tell(provenance.NO_COMMIT)
+        elif sources["dirty"]:
+            tell(provenance.CHANGED)
         if engine == "cpu" and compiled_cache.lacks("train_"):
             tell(f"code is compiled for the first time, which took {FIRST_COMPILED}")
         if reason := compiled_cache.NOT_KEPT:
@@ -304,7 +311,7 @@ def train_all(jobs: Sequence[Job], pool: Pool) -> list[Outcome]:
     epoch_seconds = _estimate_all(unfinished, pool)
     _announce(jobs, epochs_done, epoch_seconds, pool)
     for job in unfinished:
-        if time.time() + epoch_seconds[workload(job)] > job.deadline:
+        if time.monotonic() + epoch_seconds[workload(job)] > job.deadline:
             tell(f"{job.label}: its first epoch is unlikely to end within --minutes")
     tracks = [
         Track(job.label, job.config, epoch_seconds[workload(job)], epochs_done[job])
@@ -439,6 +446,5 @@ def _save_here(job: Job, run: Run) -> None:
     if runs.epochs_done(job.path, job.config) == run.epochs:
         return
     files.make_folder(job.path.parent)
-    if job.path.exists():  # begun here: its weights are older than the finished run
-        store.weights_path(job.path).unlink(missing_ok=True)
     store.write_run(job.path, run)
+    store.weights_path(job.path).unlink(missing_ok=True)  # if begun here: of an epoch before

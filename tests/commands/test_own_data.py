@@ -1,18 +1,23 @@
 """--data DIR: every trainer, the report and recognise on data of your own."""
 # ruff: noqa: F401, F811 - fixtures are imported
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from factories import changed
 from own_folders import IMAGES, RNG, letters, save, things
 
+from cnn_gpu.layers import Maps
 from deepbig_runtime.errors import Problem
-from deform_gpu import TABLE1, TRANSLATION
+from deform_gpu import COMMITTEE, TABLE1, TRANSLATION
 from experiments import cnn, committee, figure1, recognise, report, table1
 from experiments.datasets import data
+from experiments.datasets.dataset import MNIST, own_kind
 from experiments.results import trained
 from experiments.training import cli, store
-from experiments.training.configs import fit_deformation
+from experiments.training.configs import fit_deformation, make_config
+from mlp_gpu.training import Schedule
 
 QUICK = "--engine", "cpu", "--eta-decay", "0.9", "--epochs", "1"
 
@@ -36,7 +41,9 @@ def test_perceptron_has_the_inputs_and_classes_of_a_folder(run_of_letters, lette
     run = store.read_run(run_of_letters)
     assert run.config.sizes == (144, 1000, 500, 3)
     assert run.config.data.classes == ("1", "6", "11")
-    assert run.config.deformation == fit_deformation(TABLE1, data.load(str(letters)).kind)
+    pixels = data.load_pixels(str(letters))
+    fitted = fit_deformation(TABLE1, pixels.kind)
+    assert run.config.deformation == replace(fitted, background=pixels.background)
     table = (run_of_letters.parent / "table1-my-letters.md").read_text()
     assert "on my-letters, which is NOT MNIST" in table
     assert "paper TEfBV" not in table
@@ -49,10 +56,22 @@ def test_perceptron_has_the_inputs_and_classes_of_a_folder(run_of_letters, lette
 def test_strengths_scale_with_the_side_and_colours_only_move(letters, things):
     found = fit_deformation(TABLE1, data.load(str(letters)).kind)
     assert found.sigma == pytest.approx(5.5 * 12 / 29)
-    assert found.alpha == pytest.approx(37 * 12 / 29)
+    assert found.alpha == pytest.approx(37 * (12 / 29) ** 2)
     assert set(found.beta) == {15}
+    large = fit_deformation(TABLE1, own_kind(Maps(1, 64, 64), 3))
+    assert (large.sigma, large.alpha) == (TABLE1.sigma, TABLE1.alpha)
     assert fit_deformation(TABLE1, data.load(str(things)).kind) == TRANSLATION
     assert fit_deformation(TABLE1, data.load("digits").kind) == TABLE1
+
+
+def test_ink_on_white_is_deformed_on_white(letters):
+    pixels = data.load_pixels(str(letters))
+    framed = np.full_like(pixels.train_images, 200)
+    framed[:, 2:-2, 2:-2] = 0
+    dataset = replace(pixels, train_images=framed)
+    config = make_config(dataset, (144, 5, 3), Schedule(1), 0, COMMITTEE, "cpu")
+    assert config.deformation.background == 200 / 127.5 - 1
+    assert replace(dataset, name=MNIST).background == -1
 
 
 def test_images_of_a_folder_are_scaled_as_mnists(letters):
@@ -111,6 +130,12 @@ def test_size_without_a_folder_is_refused(choice):
         data.load_pixels(choice, size=16)
 
 
+def test_a_folder_has_no_other_folder_of_data(letters, tmp_path):
+    options = ["--data", str(letters), "--data-dir", str(tmp_path), "--out", str(tmp_path / "runs")]
+    with pytest.raises(Problem, match=r"--data names the folder of the data, .*; leave --data-dir"):
+        table1.main(options)
+
+
 def test_ten_angles_are_for_digits(letters, tmp_path):
     options = ["--data", str(letters), "--nets", "1", "--out", str(tmp_path), *QUICK, "--beta"]
     with pytest.raises(Problem, match="an angle for each digit; give one for all of my-letters"):
@@ -122,6 +147,15 @@ def test_ten_angles_are_for_digits(letters, tmp_path):
 def test_committee_refuses_variations_that_images_lack(things, tmp_path, experiment, why):
     options = ["--data", str(things), "--experiment", str(experiment), *QUICK]
     with pytest.raises(Problem, match=f"{why}.*; expected --experiment 1, 3 or 4"):
+        committee.main([*options, "--out", str(tmp_path / "runs")])
+
+
+def test_committee_makes_only_digits_on_black_equally_wide(sandbox, tmp_path):
+    for part in ("train", "test"):
+        for name in ("cup", "hat"):
+            save(tmp_path / "white" / part / name / "1.png", np.full((28, 28), 255, np.uint8))
+    options = ["--data", str(tmp_path / "white"), "--experiment", "6", *QUICK]
+    with pytest.raises(Problem, match="on black equally wide; expected --experiment 1, 3, 4 or 5"):
         committee.main([*options, "--out", str(tmp_path / "runs")])
 
 

@@ -30,7 +30,7 @@ def test_names_and_titles_tell_members_apart():
         ("original-undeformed-seed0", "undeformed, seed 0"),
         ("WN12-undeformed-seed1", "WN12, undeformed, seed 1"),
         ("original-seed2", "seed 2"),
-        ("original-resampled-seed3", "11 images kept apart, seed 3"),
+        ("original-resampled-seed3", "11 images held out, seed 3"),
         ("original-sigma6-alpha42-seed4", "sigma 6, alpha 42, seed 4"),
         ("WN20-seed5", "WN20, seed 5"),
     ]

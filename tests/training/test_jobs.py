@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from factories import changed
@@ -199,7 +200,7 @@ def test_trainings_stop_with_their_minutes_and_go_on_later(expected, tmp_path, m
 
 def test_an_epoch_begins_only_if_it_ends_in_time():
     def reporter(seconds):
-        return jobs.Reporter("", SimpleNamespace(), time.time() + seconds)
+        return jobs.Reporter("", SimpleNamespace(), time.monotonic() + seconds)
 
     reporter(HANG_SECONDS).epoch_ended(HANG_SECONDS / 2)
     with pytest.raises(runs.TimeIsUp):
@@ -285,6 +286,17 @@ def test_runs_trained_in_another_folder_are_written_here(expected, tmp_path, cap
     jobs.train_all(queue, Elsewhere(tmp_path / "nowhere"))
     assert "seed 0 and 2 like it: finished, in" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_weights_begun_here_stay_until_the_finished_run_is_written(tmp_path, monkeypatch):
+    job = make_job(tmp_path, 0)
+    stop_after(4, job)
+    finished = store.read_run(job.path)
+    monkeypatch.setattr(runs, "epochs_done", lambda *_: 3)
+    monkeypatch.setattr(store, "write_run", Mock(side_effect=Problem("the disk is full")))
+    with pytest.raises(Problem, match="full"):
+        jobs._save_here(job, finished)
+    assert store.weights_path(job.path).exists()
 
 
 def test_worker_with_other_data_fails_the_job(tmp_path):
