@@ -118,7 +118,7 @@ TABLE1 = Deformation(
     gamma_y=TABLE1_GAMMA,
 )
 
-# 2011 section 4, NORB and CIFAR10: whole images are translated, for anything else hurts.
+# 2011 section 4, NORB and CIFAR10: whole images are translated; on NORB anything else hurts.
 TRANSLATION = Deformation(
     sigma=1.0,  # of a field that is multiplied by nothing
     alpha=0.0,

@@ -23,7 +23,6 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,10 +136,8 @@ def measure_into(
 
     Earlier rows stay in it until they are measured anew; at the end they go if all was asked for.
     """
-    origin, before = source.columns(), {}
-    if path.exists():
-        with suppress(files.FileFault):
-            before = {key_of(row): row for row in read_rows(path, BenchRow)}
+    origin = source.columns()
+    before = {key_of(row): row for row in read_rows(path, BenchRow)} if path.exists() else {}
     measured: list[BenchRow] = []
     new: dict[tuple, BenchRow] = {}
     for row in measure_all(arguments, timer):

@@ -7,8 +7,6 @@ perceptrons' are; --data norb and cifar10, Tables 2 and 3, are only translated.
 """
 
 import argparse
-import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
@@ -20,13 +18,12 @@ from deform_gpu import TABLE1, TRANSLATION, Deformation
 from experiments.datasets import data
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, Kind, name_parts
 from experiments.results import cnn_tables, tables
-from experiments.training import cli, jobs, plans
+from experiments.training import cli, jobs, plans, store
 from experiments.training.configs import fit_deformation, make_config
 from experiments.training.formatting import markdown_table
 from experiments.training.store import Run
 from mlp_gpu.engine import SCHEDULES
 
-MAX_NAME = 120  # letters of a run file's name that describe the net
 OTHERS = {
     "norb": "small NORB, Table 2",
     "cifar10": "CIFAR-10, Table 3; where both are looked for: docs/options.md",
@@ -36,14 +33,15 @@ OTHERS = {
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line, with ranges checked."""
     parser = cli.Parser("cnn", __doc__, layers.__doc__)
-    parser.add_argument(
+    nets = parser.add_mutually_exclusive_group()
+    nets.add_argument(
         "--nets",
         type=cli.integers(1, 6),
         metavar="N,N",
         help="nets to train, 1 to 4 of Table 1; with norb 1 and 2, with cifar10 1 to 6, see "
         "docs/cnn.md (default: all)",
     )
-    parser.add_argument(
+    nets.add_argument(
         "--net",
         metavar="LAYERS",
         help="a net of your own in their place, such as 20M5s1-MP2-150N, see below",
@@ -135,17 +133,9 @@ def describe(net: str, kind: Kind) -> str:
     return f"{net}, input {kind.source}\n\n{markdown_table(lines)}\n"
 
 
-def file_name(net: str) -> str:
-    """The layers of a net in names of files."""
-    name = re.sub(r"[^\w-]", "", net.replace("%", "p"))
-    if len(name) > MAX_NAME:  # file names have a limit
-        name = f"{name[:MAX_NAME]}-{hashlib.sha256(net.encode()).hexdigest()[:8]}"
-    return name
-
-
 def run_path(folder: Path, net: str, seed: int, data_name: str, translation: float) -> Path:
     """The run file of a net and seed. translation: of its images, percent."""
-    parts = [file_name(net), f"seed{seed}"]
+    parts = [store.net_part(net), f"seed{seed}"]
     parts += name_parts(data_name)
     parts += [f"translated{translation:g}"] if translation else []
     return folder / ("-".join(parts) + ".h5")
@@ -178,7 +168,7 @@ def main(argv: list[str] | None = None) -> int:
     n_jobs = len(nets) * len(arguments.seeds)
     with jobs.session(arguments, n_jobs, list(nets)) as (dataset, pool, engine):
         outcomes = jobs.train_all(make_jobs(arguments, nets, dataset, engine), pool)
-    own = [file_name(arguments.net)] if arguments.net else []
+    own = [store.net_part(arguments.net)] if arguments.net else []
     if arguments.translation is not None:
         own.append(f"translated{arguments.translation:g}")
     return tables.write(arguments.out, "-".join(["cnn", *own]), outcomes, report, cnn_tables.row)

@@ -2,7 +2,7 @@
 
 It is one file, which needs no network. It shows the net's answer while one draws, the input that
 the net sees, and its answer for the same digit deformed, by the formulas of training. The net is
-that of --net, or else net 1 as it comes along, or a better perceptron among the runs that is small
+that of --net, or else the pretrained net 1, or a better perceptron among the runs that is small
 enough for the file.
 """
 

@@ -64,6 +64,7 @@ def write_net(
     """
     dataset = configs.load(run.config, data_dir)
     prepared = configs.prepare(dataset, run.config)
+    run = store.read_run(run_path)  # anew: a training may have saved meanwhile
     network = runs.load_weights(run_path, run)["chosen"]
 
     def answers(network: AnyNetwork) -> np.ndarray:

@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> None:
     cli.add_out_argument(
         parser,
         "pictures to write, NAME.png and NAME.pdf (default: RUN.figure1 beside the run file; of a "
-        "net that comes along, in $RUNS_DIR, or else in runs)",
+        "pretrained net, in $RUNS_DIR, or else in runs)",
         metavar="NAME",
     )
     arguments = parser.parse_args(argv)
@@ -43,7 +43,8 @@ def main(argv: list[str] | None = None) -> None:
         run = read_run(path)
         config, labels, outputs = run.config, run.labels, run.outputs
         images = configs.load(config, arguments.data_dir).test_images
-    folder = find_folder() if path in pretrained.FILES else path.parent
+    is_pretrained = any(path.samefile(one) for one in pretrained.FILES)
+    folder = find_folder() if is_pretrained else path.parent
     out = arguments.out or folder / f"{path.stem}.figure1"
     written = save_figure(plot_wrong(outputs, labels, images, config.title, config), out)
     print(f"{config.title}:\n{count_sentence(outputs, labels)}")

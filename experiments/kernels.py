@@ -21,13 +21,14 @@ from mlp_gpu import tensor_cores
 COMPUTE_CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
 
 
-def compile_all(ccs: Collection[tuple[int, int]] = COMPUTE_CAPABILITIES) -> list[CompiledKernel]:
+def compile_all() -> list[CompiledKernel]:
     """Compile every kernel for every compute capability that can run it."""
     found = []
     for kernel, signature in SIGNATURES.items():
         tell(f"compiling {kernel.py_func.__name__} ...")
         lowest = tensor_cores.LOWEST_CC if kernel in tensor_cores.SIGNATURES else (0, 0)
-        found += [compile_kernel(kernel, signature, cc, FOLDER) for cc in ccs if cc >= lowest]
+        capabilities = [cc for cc in COMPUTE_CAPABILITIES if cc >= lowest]
+        found += [compile_kernel(kernel, signature, cc, FOLDER) for cc in capabilities]
     return found
 
 

@@ -2,7 +2,7 @@
 
 Prints for each picture the digit that the net saw, and its guesses. A picture shows one digit,
 dark on light or light on dark, in any colours and of any size; it is cut out and centred as MNIST's
-digits are. The net is that of --net, or else the best of the runs, or else a pretrained one.
+digits are. The net is that of --net, or else a pretrained one, or a run that is better.
 Several nets are a committee, which averages their outputs.
 """
 

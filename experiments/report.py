@@ -1,4 +1,4 @@
-"""One page: your runs beside our records and the papers, then the tables of all records.
+"""One page: your runs beside our records and the papers, then the tables of recorded nets.
 
 Writes one HTML file that holds its pictures and needs no network. Below a table stand its sources.
 Files that cannot be read are named, on the page and on stderr.

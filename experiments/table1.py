@@ -55,7 +55,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     plans.add_validation_arguments(parser, None, usual)
     plans.add_trainer_arguments(parser, "runs/table1", "some minutes per net on a CPU", cores=4)
     arguments = parser.parse_args(argv)
-    arguments.deadline = time.time() + 60 * (arguments.minutes or math.inf)
+    arguments.deadline = time.monotonic() + 60 * (arguments.minutes or math.inf)
     plans.choose_out(arguments)
     if arguments.minutes and arguments.scheduler:
         parser.error(
@@ -126,10 +126,14 @@ def chosen_nets(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
     numbers = arguments.nets or ([] if arguments.hidden else list(HIDDEN))
     nets = {f"net{net}": HIDDEN[net] for net in numbers}
     if arguments.hidden:
-        hidden = tuple(arguments.hidden)
-        own = "hidden" + "-".join(map(str, hidden))
+        hidden, own = tuple(arguments.hidden), own_name(arguments.hidden)
         nets[next((f"net{net}" for net in HIDDEN if HIDDEN[net] == hidden), own)] = hidden
     return nets
+
+
+def own_name(hidden: list[int]) -> str:
+    """The name of a perceptron of your own in names of files."""
+    return store.net_part("hidden" + "-".join(map(str, hidden)))
 
 
 def name_parts(arguments: argparse.Namespace) -> list[str]:
@@ -179,7 +183,7 @@ def main(argv: list[str] | None = None) -> int:
     with jobs.session(arguments, n_jobs, nets) as (dataset, pool, engine):
         outcomes = jobs.train_all(make_jobs(arguments, dataset, engine), pool)
     table = "table3" if arguments.no_distortion else "table1"
-    own = ["hidden" + "-".join(map(str, arguments.hidden))] if arguments.hidden else []
+    own = [own_name(arguments.hidden)] if arguments.hidden else []
     name = "-".join([table, *own, *name_parts(arguments)])
     return tables.write(arguments.out, name, outcomes, report, tables.table1_row)
 
@@ -191,7 +195,7 @@ def report(runs: list[Run]) -> str:
     if is_mnist(name):
         title = "Table 1 on MNIST, the paper beside ours"
         note = "The paper trained for 2,300 epochs of 60,000 images; ours are in the table."
-        others = "The paper has no figure for other nets, other deformations, or images kept apart."
+        others = "The paper has no figure for other nets, other deformations, or images held out."
         if not any(map(tables.is_table1, runs)):
             title, note = "Perceptrons on MNIST", others
         elif not all(map(tables.is_table1, runs)):

@@ -133,7 +133,7 @@ def choice_of(name: str, data_dir: Path | None) -> str:
         return KINDS[name].choice
     if data_dir is None:
         raise Problem(f"{name} is data of your own: name its folder with --data-dir")
-    return str(data_dir)
+    return os.path.join(data_dir, "")  # a folder, even if it is named like data of a choice
 
 
 def limit(dataset: Dataset, n: int | None) -> Dataset:
@@ -187,7 +187,7 @@ def split(dataset: Dataset, n: int, seed: int, part: int | None = None) -> Datas
     n_train = len(dataset.train_labels)
     if not 1 <= n < n_train:
         raise Problem(
-            f"{n} images are to be kept apart for validation, expected 1 to {n_train - 1}, for "
+            f"{n} images are to be held out, expected 1 to {n_train - 1}, for "
             f"there are {n_train} training images of {dataset.name}"
         )
     if part:

@@ -82,7 +82,7 @@ def find_ink(colours: Pixels) -> Pixels:
     NoDigit if there is no ink, or no paper.
     """
     distance = np.sqrt(np.square(colours - _paper(colours)).sum(axis=2) / 3)
-    if distance.max() < MIN_CONTRAST:
+    if np.ptp(distance) < MIN_CONTRAST:
         raise NoDigit("it shows no ink; expected a digit that stands out from its background")
     threshold = _threshold(distance)
     border = reading.border(distance)

@@ -66,7 +66,9 @@ def load(folder: Path, size: int | None = None) -> Dataset:
 def _name(folder: Path) -> str:
     """A folder's name as that of its data, part of the names of files."""
     name = re.sub(r"[^A-Za-z0-9._]+", "-", folder.resolve().name).strip("-.")[:60] or "data"
-    return f"{name}-like" if name in (*KINDS, CIFAR10_JPEG) else name
+    while name in (*KINDS, CIFAR10_JPEG):  # which has NORB-like, too
+        name += "-like"
+    return name
 
 
 def _check_number(folder: Path, names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What notebooks and pictures show: the runs that are there, or the nets that come along."""
+"""What notebooks and pictures show: the runs that are there, or the pretrained nets."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def load_runs(folder: Path | None = None, data_dir: Path | None = None) -> dict[
 
     folder: None for $RUNS_DIR or runs/, which may be missing. data_dir: as data.load takes it;
     without it runs on data of your own are left out. The name of a run is its path in the folder,
-    without .h5. If there is none, the recorded runs of the nets that come along, by the names of
+    without .h5. If there is none, the recorded runs of the pretrained nets, by the names of
     the nets. Prints which runs these are. Files that cannot be read are named and left out.
     Raises Problem if a folder is given that does not exist, if no run can be read, or if there is
     none and MNIST can be neither found nor downloaded.
@@ -62,7 +62,7 @@ def _data_of(run: Run) -> tuple[str, str]:
 
 
 def _pretrained_runs(data_dir: Path | None) -> dict[str, Run]:
-    """The recorded runs of the nets that come along, with what the nets say of MNIST's digits."""
+    """The recorded runs of the pretrained nets, with what the nets say of MNIST's digits."""
     from experiments.results.records import read_results  # imports numba
 
     records = read_results().runs.values()
@@ -75,9 +75,9 @@ def _pretrained_runs(data_dir: Path | None) -> dict[str, Run]:
             prepared, outputs = trained.on_test_images(member, dataset)
             found[name] = replace(record, outputs=outputs, labels=prepared.test_labels)
     if not found:
-        raise Problem("there is no run, and no record of the nets that come along; 'make table1'")
+        raise Problem("there is no run, and no record of the pretrained nets; 'make table1'")
     print(
-        f"shown are the nets that come along: {', '.join(found)}\n"
+        f"shown are the pretrained nets: {', '.join(found)}\n"
         "'make table1', 'make cnn' and 'make committee' train others"
     )
     return found

@@ -123,7 +123,7 @@ NAMED["table4"] = TABLE4
 def run_name(experiment: Experiment, member: Member, seed: int, data_name: str) -> str:
     """The name of a member's run file, without its ending: equal trainings have equal names.
 
-    So experiment 2's net 7 is experiment 1's, and experiments 3, 5 and 6 share a net each.
+    So experiment 2 shares a net with experiment 1, and 5 and 6 each share one with 3.
     """
     parts = ["net4"] if experiment is TABLE4 else []
     parts += [f"WN{member.width}" if member.width else "original"]

@@ -56,7 +56,7 @@ def search_table(rows: Sequence[SearchRow]) -> list[dict[str, str]]:
             "eta": f"{row.eta:g}",
             "momentum": f"{row.momentum:g}",
             "epochs x images": f"{row.epochs} x {row.n_train:,}",
-            "correct of those kept apart %": f"{100 * (1 - row.wrong / row.n_apart):.2f}",
+            "correct of those held out %": f"{100 * (1 - row.wrong / row.n_apart):.2f}",
         }
         for row in rows
     ]

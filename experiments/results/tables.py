@@ -298,7 +298,7 @@ def report(title: str, note: str, table: Sequence[Mapping[str, str]], runs: list
     lines = [f"# {title}", "", note, "", markdown_table(table), "", *means(runs)]
     lines += [*COLUMNS_EXPLAINED]
     if any(run.config.data.n_validation for run in runs):
-        lines += ["Where images are kept apart, they are the validation set."]
+        lines += ["Where images are held out, they are the validation set."]
     lines += [""]
     lines += [f"- {provenance_line(run)}" for run in runs]
     return "\n".join(lines) + "\n"

@@ -18,7 +18,7 @@ N_TRAIN = 60_000  # training images of MNIST
 PREPARED_AS = "MNIST"  # pictures and drawings are cut out and centred as the digits of this data
 TRAIN = 'make table1 ARGS="--nets 1"'
 DEFAULT = (
-    "a net that comes along; or the best run of its kind on all of MNIST, deformed, below "
+    "a pretrained net; or the best run of its kind on all of MNIST, deformed, below "
     "$RUNS_DIR, or else runs, if it gets fewer training images wrong than that net"
 )
 NET_FILE = (

@@ -135,8 +135,8 @@ def add_worker_arguments(parser: argparse.ArgumentParser, cores: int = 1) -> Non
         "--scheduler",
         metavar="ADDRESS",
         help="a Dask cluster's scheduler, tcp://host:port, whose workers train; each needs "
-        "deepbig, the data and one thread; if they share the folder --out, a run goes on where a "
-        "worker that died left it",
+        "deepbig, the data and one thread; if they share the folder --out, a run resumes where "
+        "a worker that died left it",
     )
 
 

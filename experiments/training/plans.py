@@ -164,8 +164,8 @@ def add_trainer_arguments(
     cli.add_data_arguments(parser, others, own=True)
     cli.add_out_argument(
         parser,
-        f"folder for {written} (default: {out}; options of the schedule are appended to it, as in "
-        f"{out}-epochs10)",
+        f"folder for {written} (default: {out}; options that change the trainings are appended, as "
+        f"in {out}-epochs10)",
     )
     parser.set_defaults(usual_out=Path(out))
 

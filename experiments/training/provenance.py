@@ -37,6 +37,7 @@ NO_COMMIT = (
     "git does not know the commit of these sources, so trainings of today cannot be recorded: "
     f"there is no git, no clone, or another user owns the clone, which '{TRUST}' trusts"
 )
+CHANGED = "sources have uncommitted changes, so trainings of today cannot be recorded"
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
 
 

@@ -7,8 +7,10 @@ run file first. So after a crash between the two the run file is one save ahead;
 repeated, bit-identically.
 """
 
+import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -32,6 +34,7 @@ from mlp_gpu.training import Epoch, chosen_epoch
 
 SCHEMA, STUDY_SCHEMA, SCHEMA_VERSION = "deepbig run", "deepbig study run", 1
 WEIGHTS_SUFFIX = ".weights.h5"
+MAX_NAME = 120  # letters of a run file's name that describe the net
 STUDY_SUFFIX = ".study.h5"  # of a study's runs, which nothing but `experiments.study` shows
 
 EpochNumber = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
@@ -186,6 +189,14 @@ def find_folder(folder: Path | None = None) -> Path:
     if folder is not None and not folder.is_dir():
         raise Problem(f"there is no folder {folder}: name one with run files in or below it")
     return folder or Path(os.environ.get("RUNS_DIR") or "runs")
+
+
+def net_part(net: str) -> str:
+    """The layers of a net in names of files, which have a limit."""
+    name = re.sub(r"[^\w-]", "", net.replace("%", "p"))
+    if len(name) > MAX_NAME:
+        name = f"{name[:MAX_NAME]}-{hashlib.sha256(net.encode()).hexdigest()[:8]}"
+    return name
 
 
 def table1_path(

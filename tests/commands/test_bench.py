@@ -13,6 +13,7 @@ from cnn_gpu.network import ConvNetwork
 from deepbig_runtime import gpu
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.faults import GpuFault
+from deepbig_runtime.files import FileFault
 from experiments import bench
 from experiments.benchmarks import (
     baselines,
@@ -106,6 +107,10 @@ def test_each_row_is_written_as_it_is_measured(tmp_path, monkeypatch):
     assert names_in(path) == seen[-1]
     bench.measure_into(path, bench.parse_arguments([]), None, SESSION)
     assert names_in(path) == ["engine cpu", "engine cuda graph"]
+    path.write_text("<<<<<<<")
+    with pytest.raises(FileFault, match=r"bench\.csv"):
+        bench.measure_into(path, arguments, None, SESSION)
+    assert path.read_text() == "<<<<<<<"
 
 
 @pytest.mark.parametrize("minutes", ["1", "0.01"])

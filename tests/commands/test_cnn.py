@@ -11,7 +11,7 @@ from natural_files import make_cifar, make_norb
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1, TRANSLATION
 from deform_gpu.batches import deform_set
-from experiments import cnn, committee, export, watch
+from experiments import cnn, committee, export, table1, watch
 from experiments.datasets import download
 from experiments.datasets.dataset import CIFAR10_JPEG, KINDS, Dataset
 from experiments.results import cnn_tables
@@ -48,7 +48,9 @@ def table_of(folder, data_name, ending):
 def test_long_descriptions_have_short_distinct_file_names(tmp_path):
     nets = ["-".join(["20M5x3s1x0c10"] * 29 + [last]) for last in ("1N", "2N")]
     paths = [cnn.run_path(tmp_path, net, 0, "MNIST", 0) for net in nets]
+    paths += [tmp_path / table1.own_name([1000] * 97 + [last]) for last in (1, 2)]
     assert all(len(path.name) < 200 for path in paths)
+    assert paths[2] != paths[3]
     assert paths[0] != paths[1]
 
 

@@ -25,7 +25,7 @@ from experiments.training import store
 from experiments.training.provenance import REPOSITORY
 from mlp_gpu import network
 
-FIGURES = {  # of the nets that come along, and of records
+FIGURES = {  # of the pretrained nets, and of records
     "committee": 8,
     "convolution": 9,
     "deformations": 3,

@@ -99,8 +99,8 @@ def test_a_picture_that_shows_no_digit_does_not_stop_the_others(folder, pictures
 
 
 @pytest.fixture
-def comes_along(tmp_path, monkeypatch):
-    """Net files as they come along, a convolutional net and a better perceptron."""
+def pretrained_nets(tmp_path, monkeypatch):
+    """Pretrained nets, a convolutional one and a better perceptron."""
     monkeypatch.setattr(trained, "PREPARED_AS", "MNIST")
     nets_of = {"cnn": make_config(layers="2M5s1-MP5"), "net1": make_config(sizes=(841, 7, 10))}
     for (name, config), errors in zip(nets_of.items(), (90, 70), strict=True):
@@ -116,8 +116,8 @@ def write(path, errors=(69, 60), *, done=None, **changes):
     store.weights_path(path).touch()
 
 
-def test_own_run_answers_if_it_beats_the_net_of_its_kind(tmp_path, comes_along):
-    (cnn_file, perceptron), folder = comes_along, tmp_path / "runs"
+def test_own_run_answers_if_it_beats_the_net_of_its_kind(tmp_path, pretrained_nets):
+    (cnn_file, perceptron), folder = pretrained_nets, tmp_path / "runs"
     path, layers = folder / "own.h5", "2M5s1-MP5"
     for values in (
         {"errors": (70, 70)},  # as many
@@ -129,17 +129,17 @@ def test_own_run_answers_if_it_beats_the_net_of_its_kind(tmp_path, comes_along):
         {"layers": layers},
     ):
         write(path, **values)
-        assert trained.find_best(folder, comes_along, draw.fits) == perceptron
+        assert trained.find_best(folder, pretrained_nets, draw.fits) == perceptron
     write(path)
     write(folder / "better.h5", (68, 59))
     (folder / "damaged.h5").write_text("damaged")
     store.weights_path(folder / "damaged.h5").touch()
-    assert trained.find_best(folder, comes_along, draw.fits) == folder / "better.h5"
+    assert trained.find_best(folder, pretrained_nets, draw.fits) == folder / "better.h5"
     store.weights_path(folder / "better.h5").unlink()
-    assert trained.find_best(folder, comes_along, draw.fits) == path
-    assert trained.find_best(folder, comes_along) == cnn_file  # no perceptron stands for it
+    assert trained.find_best(folder, pretrained_nets, draw.fits) == path
+    assert trained.find_best(folder, pretrained_nets) == cnn_file  # no perceptron stands for it
     write(folder / "cnn.h5", (89, 89), layers=layers)
-    assert trained.find_best(folder, comes_along) == folder / "cnn.h5"
+    assert trained.find_best(folder, pretrained_nets) == folder / "cnn.h5"
 
 
 def test_nets_of_load_digits_are_refused(folder, pictures, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from deepbig_runtime.errors import Problem
 from deform_gpu import TABLE1
 from experiments import table1
-from experiments.training import plans, store
+from experiments.training import plans, provenance, store
 from mlp_gpu.network import HIDDEN, NETS
 from mlp_gpu.training import Schedule
 
@@ -48,6 +48,14 @@ def test_folder_has_runs_and_tables_that_name_the_data(folder):
         assert run.config.deformation == TABLE1
 
 
+def test_sources_with_changes_are_told(folder, monkeypatch, capsys):
+    monkeypatch.setattr(provenance, "commit", lambda: {"commit": 40 * "a", "dirty": True})
+    table1.main([*TINY, "--out", str(folder)])
+    assert (
+        "uncommitted changes, so trainings of today cannot be recorded" in capsys.readouterr().err
+    )
+
+
 def test_other_options_are_refused_before_anything_is_trained(folder):
     with pytest.raises(Problem, match=r"eta is 0\.002 there and 0\.5 here"):
         table1.main([*TINY, "--eta", "0.5", "--seeds", "9,0", "--out", str(folder)])
@@ -82,7 +90,7 @@ def test_nets_and_deformations_of_ones_own_are_named(tmp_path):
     assert (data.n_train, data.n_validation, data.validation_part) == (70, 20, 2)
     assert run.config.title == (
         "841-30-20-10 on load_digits, sigma 4, alpha 37, beta 10, gamma 10,12, shear 0, "
-        "20 images kept apart, the second part, seed 0"
+        "20 images held out, the second part, seed 0"
     )
     name = (
         "table1-hidden30-20-sigma4-alpha37-beta10-gamma10,12-shear0-validation20-part2-load_digits"

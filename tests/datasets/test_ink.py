@@ -199,6 +199,7 @@ def specks():
         (specks(), "it shows only small spots"),
         (several().transpose(Image.Transpose.ROTATE_90), "it shows 2 digits one above the other"),
         (Image.new("RGB", (200, 100), "white"), "it shows no ink"),
+        (Image.fromarray(np.indices((8, 8)).sum(0).astype(np.uint8) % 2 * 255), "it shows no ink"),
         (landscape(), "it has no plain background"),
         (several(), "it shows 2 digits side by side; expected one"),
     ],

@@ -6,6 +6,7 @@ import os
 import re
 import struct
 import sys
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -17,7 +18,7 @@ from PIL import Image, ImageOps
 from cnn_gpu.layers import Maps
 from deepbig_runtime.errors import Problem
 from deepbig_runtime.files import FileFault
-from experiments.datasets import own, reading
+from experiments.datasets import data, own, reading
 from experiments.datasets.data import to_29
 from experiments.datasets.dataset import DIGIT
 
@@ -52,9 +53,16 @@ def test_emnist_is_said_to_lie_transposed(letters, capsys):
     assert "images of EMNIST lie transposed" in capsys.readouterr().err
 
 
-def test_folder_with_a_known_name_is_no_known_data(letters, tmp_path):
-    letters.rename(tmp_path / "MNIST")
-    assert own.load(tmp_path / "MNIST").name == "MNIST-like"
+@pytest.mark.parametrize("name", ["MNIST", "NORB", "CIFAR10"])
+def test_folder_with_a_known_name_is_no_known_data(letters, tmp_path, name):
+    letters.rename(tmp_path / name)
+    assert own.load(tmp_path / name).kind.n_classes == 3
+
+
+def test_folder_named_as_a_choice_is_a_folder(letters, tmp_path, monkeypatch):
+    letters.rename(tmp_path / "digits")
+    monkeypatch.chdir(tmp_path)
+    assert len(data.load_pixels(data.choice_of("digits", Path("digits"))).classes) == 3
 
 
 def replaced(name, content):

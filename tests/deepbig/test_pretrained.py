@@ -1,5 +1,6 @@
-"""The nets that come along: files, records, commands; `load_net`; commands without runs."""
+"""The pretrained nets: files, records, commands; `load_net`; commands without runs."""
 
+import os
 import re
 import shlex
 from importlib import import_module
@@ -99,9 +100,7 @@ def test_commands_without_runs_take_a_net_that_comes_along(sandbox, monkeypatch,
 
 
 @needs_mnist
-def test_figures_without_runs_are_of_a_net_that_comes_along(
-    sandbox, monkeypatch, capsys, record_of
-):
+def test_figures_without_runs_are_of_a_pretrained_net(sandbox, monkeypatch, capsys, record_of):
     monkeypatch.setenv("RUNS_DIR", "mine")
     monkeypatch.setenv("MNIST_DIR", str(REAL))
     figure1.main([])
@@ -109,5 +108,7 @@ def test_figures_without_runs_are_of_a_net_that_comes_along(
     assert f"seed 0:\n{n_wrong} of 10,000 wrong" in capsys.readouterr().out
     with Image.open(f"mine/{FILES[0].stem}.figure1.png") as picture:
         assert picture.width > 500
+    figure1.main([os.path.relpath(FILES[1])])
+    assert f"written to mine/{FILES[1].stem}.figure1.png" in capsys.readouterr().out
     draw.main([])
     assert f"mine/draw.html, with the net of {FILES[1]}" in capsys.readouterr().out

@@ -348,17 +348,17 @@ SAID = {
         "may be better.",
     },
     "docs/what-matters.md": {
-        finalists: "Of the finalists' answers, three times {:,} for the same images held out, {} "
-        "are wrong after {} epochs begun at 0.003, and {} after as many begun at 0.001",
+        finalists: "Three seeds together, each on {:,} images held out, get {} wrong after {} epochs "
+        "begun at 0.003, and {} after as many begun at 0.001",
         larger_net_by_rate: "The larger net, one seed, gets {} and {} wrong.",
         larger_net_together: "The larger net gains nothing by the settings of `together`: {}, {} "
-        "and {} are wrong, beside {}.",
+        "and {} are wrong, against {}.",
         maybe_worse: "- **Four settings may be worse**, with {} to {} wrong, where today's three "
         "nets have {} to {}",
         third_finalist: "With shear instead of rotation and three quarters of the field, {} are "
         "wrong: fewer with each seed",
-        trained_anew: "Experiment 3 has then {:.2f} % of the test digits wrong on average, before "
-        "{:.2f} %, in the paper {:.2f} %.",
+        trained_anew: "Experiment 3 then has {:.2f} % of the test digits wrong on average (before: "
+        "{:.2f} %; paper: {:.2f} %).",
     },
     "results/README.md": {
         claims: "After 100 epochs {} of the paper's {} claims show in the counts of wrong digits; "

@@ -61,7 +61,7 @@ def test_nets_of_ones_own_and_images_held_out_stand_beside_no_figure():
     assert text.startswith("# Perceptrons on MNIST\n")
     assert "paper TEfBV" not in text
     (lines,) = tables_of(text)
-    assert [line["net"] for line in lines] == ["own", "1, 100 images kept apart"]
+    assert [line["net"] for line in lines] == ["own", "1, 100 images held out"]
     mixed = table1.report([own, make_run()])
     (lines,) = tables_of(mixed)
     assert [line["paper TEfBV %"] for line in lines] == ["-", "0.49"]

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -155,12 +156,17 @@ def test_export_writes_the_chosen_net_in_half_precision_if_no_answer_changes(
         network.weights[0][0, :2] = 1, bias
     nets["latest"].weights[0][0, 2] = 9
     path, target = tmp_path / "run.h5", tmp_path / "run.safetensors"
-    store.write_run(path, run)
     attributes = {"config": run.config.to_json(), "epoch": run.epochs}
     network_module.save(store.weights_path(path), nets, attributes)
     arrays = np.ones((1, 29, 29), np.float32), np.zeros(1, np.uint8)
     dataset = data.Dataset("MNIST", *arrays, *arrays, "", "")
-    monkeypatch.setattr(export.configs, "load", lambda *_: dataset)
+
+    def load(*_):  # which takes seconds, in which a training may save another epoch
+        store.write_run(path, run)
+        return dataset
+
+    store.write_run(path, replace(run, metrics=run.metrics.first(run.epochs - 1)))
+    monkeypatch.setattr(export.configs, "load", load)
     monkeypatch.setattr(export.configs, "prepare", lambda found, config: found)
     export.main([str(path)])
     said = capsys.readouterr()
