@@ -348,8 +348,8 @@ SAID = {
         "may be better.",
     },
     "docs/what-matters.md": {
-        finalists: "Three seeds together, each on {:,} images held out, get {} wrong after {} epochs "
-        "begun at 0.003, and {} after as many begun at 0.001",
+        finalists: "Three seeds together, each on {:,} images held out, get {} wrong after {} "
+        "epochs begun at 0.003, and {} after as many begun at 0.001",
         larger_net_by_rate: "The larger net, one seed, gets {} and {} wrong.",
         larger_net_together: "The larger net gains nothing by the settings of `together`: {}, {} "
         "and {} are wrong, against {}.",
