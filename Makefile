@@ -9,7 +9,7 @@ VENV = .venv
 ARGS =
 
 # Markers: the packages of requirements/*.lock that are in .venv. CUDA's come with the core where
-# there is an NVIDIA driver, and elsewhere with what compiles kernels.
+# there is an NVIDIA driver, which a machine may get later, and elsewhere with what compiles kernels.
 ifeq ($(strip $(VENV)),)
 RUN = $(PYTHON)
 export PYTHONPATH := $(CURDIR)/cuda-on-cpu/src$(if $(PYTHONPATH),:$(PYTHONPATH))
@@ -19,7 +19,10 @@ NOTEBOOKS = $(CORE)
 TESTS = $(CORE)
 else
 RUN = $(VENV)/bin/python
-CORE = $(VENV)/.core
+DRIVER := $(shell $(PYTHON) -m deepbig_runtime.driver 2>/dev/null)
+# Not the shell's, whose packages would come before those of .venv.
+export PYTHONPATH := $(CURDIR)/cuda-on-cpu/src
+CORE = $(if $(DRIVER),$(VENV)/.cuda) check-venv
 CUDA = $(VENV)/.cuda
 NOTEBOOKS = $(VENV)/.notebooks
 TESTS = $(VENV)/.test
@@ -110,18 +113,17 @@ INSTALL = $(VENV)/bin/python -m pip install --no-compile --require-hashes --requ
 EDITABLE = $(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable
 
 $(VENV)/.core: pyproject.toml requirements/core.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "error: $(PYTHON) is too old: expected Python 3.11 or newer; name one with PYTHON=" >&2; exit 2; }
-	@echo "installing into $(VENV): 550 MB, a minute; with an NVIDIA driver also CUDA's compiler, 550 MB"
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || \
+		{ echo "error: $(PYTHON) is not Python 3.11 to 3.14; name one with PYTHON=" >&2; exit 2; }
+	@echo "installing into $(VENV): 550 MB, a minute"
 	@$(PYTHON) -m venv $(VENV)
 	$(INSTALL) requirements/core.lock
 	@$(EDITABLE) .
-	@cuda=$$($(VENV)/bin/python -m deepbig_runtime.driver); test -z "$$cuda" || $(INSTALL) requirements/$$cuda.lock
 	@touch $@
 
 $(VENV)/.cuda: $(VENV)/.core cuda-on-cpu/pyproject.toml requirements/cu12.lock requirements/cu13.lock
 	@echo "installing CUDA's compiler into $(VENV): 550 MB"
-	@cuda=$$($(VENV)/bin/python -m deepbig_runtime.driver); $(INSTALL) requirements/$${cuda:-cu12}.lock
+	$(INSTALL) requirements/$(or $(DRIVER),cu12).lock
 	@$(EDITABLE) cuda-on-cpu
 	@touch $@
 
@@ -159,7 +161,12 @@ clean:  ## remove .venv and caches; runs and data stay
 	rm -rf $(VENV) build cuda-on-cpu/build *.egg-info cuda-on-cpu/src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# For VENV=: one sentence instead of a traceback where something is missing, too old or too new.
-.PHONY: check-packages
+# One sentence instead of a traceback where something is missing, too old or too new.
+.PHONY: check-packages check-venv
 check-packages:
-	@$(PYTHON) -m deepbig_runtime.requirements
+	@$(PYTHON) -m deepbig_runtime.requirements || \
+		{ echo "name another interpreter with PYTHON=, or leave out VENV= to have them installed" >&2; exit 2; }
+
+check-venv: $(VENV)/.core
+	@$(RUN) -m deepbig_runtime.requirements || \
+		{ echo "'make clean' removes $(VENV); the same command then installs it anew" >&2; exit 2; }

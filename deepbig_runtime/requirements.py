@@ -55,7 +55,4 @@ if __name__ == "__main__":
     except ModuleNotFoundError:
         lacking = ["Python>=3.11"]
     if lacking:
-        sys.exit(
-            f"error: {sys.executable} lacks {'; '.join(lacking)}. Name another interpreter with "
-            "PYTHON=, or leave out VENV= to have them installed"
-        )
+        sys.exit(f"error: {sys.executable} lacks {'; '.join(lacking)}")

@@ -68,6 +68,19 @@ def test_make_says_in_one_sentence_what_an_interpreter_lacks(case, lacks, tmp_pa
     if lacks is None:
         assert (done.returncode, said) == (0, "")
     else:
-        assert re.fullmatch(rf"error: {python} lacks {lacks}\. Name another interpreter .+", said)
+        assert re.fullmatch(rf"error: {python} lacks {lacks}", said)
         assert done.returncode != 0
+        advice, *rest = rest
+        assert advice.startswith("name another interpreter with PYTHON=")
         assert not rest[1:]  # the first is make's own
+
+
+def test_make_says_how_a_broken_environment_is_made_anew(tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
+    (tmp_path / ".core").touch()
+    command = ["make", "--no-print-directory", "table1", f"VENV={tmp_path}", "DRIVER="]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    said, advice, *rest = done.stderr.splitlines()
+    assert said.startswith(f"error: {tmp_path}/bin/python lacks filelock>=")
+    assert advice == f"'make clean' removes {tmp_path}; the same command then installs it anew"
+    assert (done.returncode, rest[1:]) == (2, [])
