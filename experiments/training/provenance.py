@@ -3,11 +3,13 @@
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -32,10 +34,10 @@ SOURCES = (
 PACKAGES = ("numpy", "numba", "numba-cuda", "scipy", "h5py")
 INSTALLED = "installed, version "  # in the place of a commit
 UNKNOWN, DIRTY = "unknown", "-dirty"
-TRUST = f"git config --global --add safe.directory {REPOSITORY}"
+TRUST = f"git config --global --add safe.directory {shlex.quote(str(REPOSITORY))}"
 NO_COMMIT = (
     "git does not know the commit of these sources, so trainings of today cannot be recorded: "
-    f"there is no git, no clone, or another user owns the clone, which '{TRUST}' trusts"
+    f"there is no git, no clone, or another user owns the clone, which is trusted by: {TRUST}"
 )
 CHANGED = "sources have uncommitted changes, so trainings of today cannot be recorded"
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
@@ -154,23 +156,28 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 
 def commit() -> dict:
-    """The commit of this source tree and whether sources differ from it.
+    """The commit of this source tree and whether sources differ from it, when first asked for.
 
-    Without git it is 'unknown', and of an installed package it is the version.
+    Later changes are not those of the code that this process has imported. Without git it is
+    'unknown', and of an installed package it is the version.
     """
+    return _commit(REPOSITORY)
 
+
+@cache
+def _commit(repository: Path) -> dict:
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(REPOSITORY), *arguments]
+        command = ["git", "-C", str(repository), *arguments]
         done = subprocess.run(command, capture_output=True, check=True)
         return os.fsdecode(done.stdout).strip()  # a folder's name may be no UTF-8
 
     try:
-        if Path(git("rev-parse", "--show-toplevel")).resolve() == REPOSITORY:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() == repository:
             changes = git("status", "--porcelain", "--", *SOURCES)
             return {"commit": git("rev-parse", "HEAD"), "dirty": bool(changes)}
     except (OSError, subprocess.CalledProcessError):
         pass  # no git, or not a clone
-    if not (REPOSITORY / "pyproject.toml").exists():
+    if not (repository / "pyproject.toml").exists():
         with suppress(metadata.PackageNotFoundError):
             return {"commit": INSTALLED + metadata.version("deepbig"), "dirty": False}
     return {"commit": UNKNOWN, "dirty": True}

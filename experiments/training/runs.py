@@ -307,6 +307,7 @@ def train_run(
         return store.read_run(path, config.study is not None)
     with lock(path, lock_timeout):
         run, latest, chosen = resume(path, config, dataset.test_labels, engine, test_set[0])
+        begun = run.epochs
         engine.set_network(latest)
         session = Session(
             **asdict(provenance.collect(engine.name)),
@@ -336,7 +337,12 @@ def train_run(
         )
 
         def end(why: str) -> str:
-            return _end_early(path, run, saver, (latest, chosen), why)
+            """Write why this process stops, if it trained. Returns a sentence: what is saved."""
+            if begun < run.epochs < config.epochs:
+                _end_early(path, run, saver, (latest, chosen), why)
+            if not run.epochs:
+                return "no epoch was finished, so nothing is saved"
+            return f"{run.epochs} of {config.epochs} epochs are safe in {path}"
 
         try:
             with saver:
@@ -388,19 +394,12 @@ def _end(run: store.Run, why: str) -> None:
 
 def _end_early(
     path: Path, run: store.Run, saver: Saver, networks: tuple[AnyNetwork, AnyNetwork], why: str
-) -> str:
-    """Write into the run file why this process stops. Returns a sentence: how much is saved.
-
-    networks: the latest and the chosen one.
-    """
-    if not run.epochs:
-        return "no epoch was finished, so nothing is saved"
-    if not run.finished:
-        with signals.held():
-            saver.report(wait=True)  # a second signal may have ended the first wait for it
-            _end(run, why)
-            if saver.unsaved:
-                saver.save_rest(partial(_save, path, run, *networks))
-            else:
-                store.write_run(path, run)
-    return f"{run.epochs} of {run.config.epochs} epochs are safe in {path}"
+) -> None:
+    """Write into the run file why this process stops. networks: the latest and the chosen one."""
+    with signals.held():
+        saver.report(wait=True)  # a second signal may have ended the first wait for it
+        _end(run, why)
+        if saver.unsaved:
+            saver.save_rest(partial(_save, path, run, *networks))
+        else:
+            store.write_run(path, run)

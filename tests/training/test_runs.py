@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from threading import Event, Timer
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import h5py
 import numpy as np
@@ -209,6 +210,30 @@ def test_train_run_finished_is_only_read(files_of, has_weights):
     before = path.read_bytes()
     assert runs.epochs_done(path, CONFIG) == 6
     assert train(path).finished
+    assert path.read_bytes() == before
+
+
+def test_a_run_of_one_epoch_without_weights_is_not_finished(tmp_path):
+    """It may have been killed between its two files."""
+    config = changed(CONFIG, epochs=1)
+    train(tmp_path / "run.h5", config)
+    store.weights_path(tmp_path / "run.h5").unlink()
+    assert runs.epochs_done(tmp_path / "run.h5", config) == 0
+
+
+def test_the_last_epoch_is_not_asked_whether_another_one_fits(tmp_path):
+    callbacks, ended = runs.Callbacks(), []
+    callbacks.epoch_ended = ended.append
+    train(tmp_path / "run.h5", CONFIG, callbacks)
+    assert len(ended) == CONFIG.epochs - 1
+
+
+def test_a_process_that_trains_no_epoch_leaves_the_run_as_it_was(files_of):
+    path = files_of(3)
+    before, callbacks = path.read_bytes(), runs.Callbacks()
+    callbacks.start = Mock(side_effect=Interrupted(signal.SIGINT))
+    with pytest.raises(Interrupted, match="3 of 6 epochs are safe"):
+        train(path, CONFIG, callbacks)
     assert path.read_bytes() == before
 
 
