@@ -24,6 +24,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -208,6 +209,8 @@ def run_check(
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
+    if "tests" in arguments.only and find_spec("pytest") is None:
+        raise Problem("the tests of a GPU need pytest; install it, or leave 'tests' out of --only")
     if reason := compiled_cache.NOT_KEPT:
         tell(f"compiled code is not kept, so each check compiles anew: {reason}")
     stop = time.monotonic() + 60 * (arguments.minutes or float("inf"))

@@ -7,6 +7,7 @@ pages, is written for the pictures of docs/ and results/.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -40,7 +41,7 @@ from experiments.training.formatting import markdown_table
 from experiments.training.store import Run
 from mlp_gpu.network import NETS
 
-MADE = "table1-net*"  # records of the runs of 'make table1'
+MADE = r"table1-net\d-seed0\.json"  # records of the runs of 'make table1'
 ON_A_GPU = "On a GPU: not measured yet."
 
 
@@ -90,7 +91,11 @@ def printed(results: Results) -> str:
     records = tables.table1_runs(results.runs, "MNIST")
     for folder in sorted({path.parent for path in records}):
         # Records are named after the folder of their runs.
-        own = [run for path, run in records.items() if path.match(f"{folder}/{MADE}")]
+        own = [
+            run
+            for path, run in records.items()
+            if path.parent == folder and re.fullmatch(MADE, path.name)
+        ]
         if [tables.net_number(run) for run in own] == list(NETS):
             lines = tables.table1_table(own)
             return markdown_table(

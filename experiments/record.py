@@ -31,8 +31,8 @@ def check_traced(what: str, commits: str) -> None:
     if provenance.UNKNOWN in commits:
         raise Problem(
             f"{what} was trained where git did not know the commit of the sources, so its numbers "
-            f"cannot be traced; clone it with git, or trust another user's clone by "
-            f"'{provenance.TRUST}', then train again in another folder"
+            "cannot be traced; clone it with git, or trust another user's clone, then train again "
+            f"in another folder: {provenance.TRUST}"
         )
     if not provenance.is_traced(commits):
         raise Problem(
@@ -93,6 +93,8 @@ def write_committee(path: Path) -> Path:
         check_traced(f"{path}: {row.member}", row.source.commit)
     folder = provenance.device_folder(rows[-1].source.device)
     target = folder / f"{path.absolute().parent.name}-{name}.csv"
+    if re.fullmatch(STUDIES, target.name):
+        raise Problem(f"{path} is in a folder named as those of studies; rename the folder")
     if target.exists() and settings(read_committee(target)) != settings(rows):
         raise Problem(
             f"{target} is the record of a committee with other members, seeds or schedule; rename "
@@ -116,13 +118,25 @@ def write_study(path: Path) -> Path:
     if target.exists():
         nets = set(map(_net_of, rows))
         rows = [row for row in read_rows(target, StudyRow) if _net_of(row) not in nets] + rows
+    if (
+        len(
+            {
+                (one.layers, one.n_validation, one.validation_part, one.images_an_epoch)
+                for one in rows
+            }
+        )
+        > 1
+    ):
+        raise Problem(
+            f"{target} would have nets of several sizes, or with other images held out, which one "
+            f"table cannot tell apart; rename the folder of {path}, which the record is named after"
+        )
     return keep(rows_text(rows).encode(), target)
 
 
 def _net_of(row: StudyRow) -> tuple:
-    """The identity of a net among the nets of studies."""
-    images = row.n_validation, row.validation_part, row.images_an_epoch
-    return row.factor, row.setting, row.layers, row.seed, row.epochs, *images
+    """The identity of a net among the nets of a study."""
+    return row.factor, row.setting, row.seed, row.epochs
 
 
 def settings(rows: list[CommitteeRow]) -> list[tuple]:

@@ -301,7 +301,8 @@ def order_table(rows: Sequence[CommitteeRow]) -> list[dict[str, str]]:
         if a.paper is not None and b.paper is not None:
             line["paper %"] = f"{a.paper:.2f} against {b.paper:.2f}"
         line["ours %"] = f"{a.percent:.2f} against {b.percent:.2f}"
-        alike = (a.epochs, a.eta, a.eta_decay) == (b.epochs, b.eta, b.eta_decay)
+        settings = [(row.epochs, row.images_an_epoch, row.eta, row.eta_decay) for row in (a, b)]
+        alike = settings[0] == settings[1]
         line[P_VALUE] = ""
         p_values.append(mcnemar(a, b) if alike else None)
         better = "yes" if a.percent < b.percent else "no"

@@ -16,8 +16,9 @@ LEVEL = 0.05  # p from which on two error rates differ by chance
 PAPER_IMAGES = 60_000  # an epoch
 EXPLAINED = (
     f"**Worse** and **better**: p is below {LEVEL} in Fisher's exact test, two-sided, on the two "
-    "counts of wrong test images, or in McNemar's on those of a committee whose record lists them; "
-    "one of twenty alike is called so by chance. "
+    "counts of wrong test images, or in McNemar's on those of a committee whose record lists them. "
+    "Fisher's takes the two sets of test images as independent. They are the same, so fewer than "
+    "one of twenty alike is called so by chance, and smaller differences may be none of chance. "
     "Errors are taken at the epoch with the lowest validation error; the paper of 2011 also has "
     "those after 1, 3 and 17 epochs. A cell says where the other training had other epochs or "
     "images."
@@ -35,7 +36,10 @@ class Comparison(NamedTuple):
 
 
 def fisher(errors: int, other: int, n: int) -> float:
-    """p of Fisher's exact test, two-sided: two classifiers, each tested on n images, are alike."""
+    """p of Fisher's exact test, two-sided: two classifiers, each tested on n images, are alike.
+
+    It is too large where both get the same images wrong, which counts alone do not say.
+    """
     from scipy.stats import fisher_exact  # takes most of a second to import
 
     return float(fisher_exact([[errors, n - errors], [other, n - other]]).pvalue)

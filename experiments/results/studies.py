@@ -1,5 +1,6 @@
 """Studies of our guesses: their factors, and the tables of their results."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from deform_gpu import COMMITTEE, Deformation
 from experiments.results.rows import StudyRow
 from experiments.results.tables import AND, TIME_SUM, interval, run_source, source_line
 from experiments.training.configs import settings
-from experiments.training.formatting import duration, markdown_table
+from experiments.training.formatting import duration, hundredths, markdown_table
 from experiments.training.provenance import SourceColumns
 from experiments.training.store import Run
 from mlp_gpu.training import Schedule
@@ -266,7 +267,7 @@ def held_out(rows: Sequence[StudyRow]) -> tuple[float, float, float]:
     """Images held out that are wrong, on average of the seeds, and the interval; percent."""
     n = rows[0].n_validation
     errors = mean(row.held_out_errors for row in rows)
-    return (100 * errors / n, *interval(round(errors), n))
+    return (100 * errors / n, *interval(math.floor(errors + 0.5), n))
 
 
 def study_table(rows: Sequence[StudyRow]) -> list[dict[str, str]]:
@@ -280,7 +281,7 @@ def study_table(rows: Sequence[StudyRow]) -> list[dict[str, str]]:
             {
                 "factor": "" if first.setting == USUAL else first.factor,
                 "setting": first.setting,
-                "held out: wrong, %": f"{percent:.2f} ({low:.2f}-{high:.2f})",
+                "held out: wrong, %": f"{hundredths(percent)} ({low:.2f}-{high:.2f})",
                 "undeformed training images: wrong, %": f"{100 * wrong:.2f}",
                 "loss": "-" if "squared error" in first.setting else f"{loss:.4f}",
                 "epochs": f"{first.epochs:,}",

@@ -311,8 +311,9 @@ def _net(run: Run) -> str:
 
 def provenance_line(run: Run) -> str:
     """What was trained, where and when, in one line."""
-    peak, engine = run.provenance[-1].peak_memory_bytes, engine_name(run)
-    engine += f", {peak / 1e6:,.0f} MB at most" if peak else ""
+    last, engine = run.provenance[-1], engine_name(run)
+    engine += f", vectors of {last.vectors} floats" if last.vectors else ""
+    engine += f", {last.peak_memory_bytes / 1e6:,.0f} MB at most" if last.peak_memory_bytes else ""
     return f"{_net(run)}, seed {run.config.seed}: {source_line(run_source(run), engine, True)}"
 
 

@@ -225,6 +225,10 @@ def test_bad_input_is_refused_before_any_check(fakes, tmp_path, monkeypatch):
         gpu_check.main(["--data-dir", str(tmp_path / "nowhere"), "--out", str(tmp_path)])
     with pytest.raises(SystemExit):
         gpu_check.main(["--only", "gpu,nonsense"])
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu_check, "find_spec", lambda name: None)
+        with pytest.raises(Problem, match="need pytest; install it, or leave 'tests' out of"):
+            run_main(tmp_path)
     monkeypatch.setattr(gpu_check, "missing_toolkit", lambda: "no compiler")
     with pytest.raises(Problem, match="there is no GPU to check: no compiler"):
         run_main(tmp_path)

@@ -181,6 +181,8 @@ def test_study_is_recorded_and_what_it_had_is_never_lost(folder, tmp_path, empty
             "cannot be traced",
         ),
         (replace(traced[0], layers=""), "row 1: Object missing required field `layers`"),
+        (replace(traced[0], layers="841-9-10", seed=9), "nets of several sizes, .* rename the fol"),
+        (replace(traced[0], n_validation=7, seed=9), "or with other images held out"),
     ):
         path.write_text(rows_text([row]))
         with pytest.raises((Problem, FileFault), match=complaint):
@@ -203,6 +205,9 @@ def test_seeds_of_a_setting_are_one_line_of_means(folder):
     assert (weakest["setting"], weakest["seeds"]) == ("alpha x 0", "2")
     percent = 100 * (rows[1].held_out_errors + 2) / 200
     assert weakest["held out: wrong, %"].startswith(f"{percent:.2f} (")
+    halves = [replace(rows[1], seed=n, held_out_errors=n, n_validation=10_000) for n in (109, 112)]
+    ((*_, line),) = [studies.study_table(halves)]
+    assert line["held out: wrong, %"] == "1.11 (0.91-1.34)"  # of 110.5, as tables round halves
 
 
 def test_nets_of_a_machine_share_a_line_with_their_days_and_commits(folder):

@@ -153,3 +153,5 @@ def test_claims_have_the_corrected_p_of_committees_trained_alike():
     assert column("shows") == ["-", "yes", "no", "no"]
     second[-1].eta = "0.1"
     assert column("shows") == ["-", "-", "no", "no"]
+    third[-1].images_an_epoch = "20000"
+    assert column("shows") == ["-", "-", "-", "no"]

@@ -31,6 +31,7 @@ def test_runs_are_recorded_finished_or_as_unfinished(empty):
     for other, complaint in (
         (stopped, "2 of 9 epochs: only a finished run counts"),
         (dirty, "uncommitted changes"),
+        (dataclasses.replace(run, provenance=[*dirty.provenance, *run.provenance]), "uncommitted"),
         (make_run(session={"commit": "unknown", "dirty": True}), "git did not know the commit"),
         (make_run(session={"commit": "installed, version 1.2"}), "or by an installed package"),
     ):
@@ -43,6 +44,11 @@ def test_runs_are_recorded_finished_or_as_unfinished(empty):
     assert json.loads(target.read_text()) == json.loads(json.dumps(run.to_builtins()))
     (again,) = records.read_results().runs.values()
     assert tables.table1_row(again) == tables.table1_row(run)
+    before = target.read_bytes()
+    store.write_run(path, dataclasses.replace(run, config=changed(run.config, eta=0.5)))
+    with pytest.raises(Problem, match=r"net1-seed0\.json is .* another configuration"):
+        record.write_record(path)
+    assert target.read_bytes() == before
     target.unlink()
 
     store.write_run(path, stopped)
@@ -78,6 +84,12 @@ def test_a_committee_is_recorded_as_it_is(empty):
     other = record.write_committee(other.rename(empty / "longer" / "experiment1.csv"))
     assert other == target.with_name("longer-experiment1.csv")
     assert list(records.read_results().committees) == [other, target]
+
+
+def test_a_committee_is_not_recorded_under_the_name_of_a_study(empty):
+    (empty / "study-widths").mkdir()
+    with pytest.raises(Problem, match="named as those of studies; rename the folder"):
+        record.write_committee(write_csv(empty / "study-widths" / "a.csv", committee_rows()[0]))
 
 
 def test_a_committee_of_given_runs_is_recorded_with_what_is_wrong_for_all(empty):
