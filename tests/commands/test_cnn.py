@@ -183,6 +183,15 @@ def of_norb(run, layers, deformation):
     return replace(run, config=config)
 
 
+def test_the_papers_profile_is_that_of_the_data(tmp_path):
+    images = np.zeros((5, 96, 96, 2), np.uint8)
+    dataset = Dataset("NORB", images, np.zeros(5), images, np.zeros(5), "", "")
+    options = ["--data", "norb", "--net", "MP16", "--profile", "paper", "--out", str(tmp_path)]
+    arguments = cnn.parse_arguments(options)
+    (job,) = cnn.make_jobs(arguments, arguments.nets, dataset, "cpu")
+    assert (job.config.epochs, job.config.decay) == (6, 0.95)
+
+
 def test_norb_stands_beside_the_papers_figures(pairs):
     run, net = read(pairs[1])[0], cnn_tables.NORB_NET
     cases = [

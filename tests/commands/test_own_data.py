@@ -136,6 +136,12 @@ def test_a_folder_has_no_other_folder_of_data(letters, tmp_path):
         table1.main(options)
 
 
+def test_images_in_colour_have_no_elastic_deformation(things, tmp_path):
+    options = ["--data", str(things), "--nets", "1", "--out", str(tmp_path), *QUICK]
+    with pytest.raises(Problem, match="images in colour are only translated"):
+        table1.main([*options, "--alpha", "20"])
+
+
 def test_ten_angles_are_for_digits(letters, tmp_path):
     options = ["--data", str(letters), "--nets", "1", "--out", str(tmp_path), *QUICK, "--beta"]
     with pytest.raises(Problem, match="an angle for each digit; give one for all of my-letters"):

@@ -86,6 +86,10 @@ def test_several_nets_are_a_committee(folder, pictures, tmp_path, capsys):
         outputs = np.mean([expected(path, member) for member in members], axis=0)
         np.testing.assert_allclose([float(row[f"p{k}"]) for k in range(10)], outputs, rtol=1e-5)
         assert (row["image"], int(row["guess"])) == (str(path), outputs.argmax())
+    other = replace(found, config=changed(found.config, data={"sha256": "0" * 64}))
+    net_files.write(files[2], other, half=False)
+    with pytest.raises(Problem, match="are of nets for different data; name the same"):
+        recognise.main([str(pictures[0]), *options])
 
 
 def test_a_picture_that_shows_no_digit_does_not_stop_the_others(folder, pictures, capsys, tmp_path):

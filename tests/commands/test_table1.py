@@ -1,7 +1,9 @@
 """`python -m experiments.table1`: its options, what it leaves behind, and how it ends."""
 
 import csv
+import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,32 +79,63 @@ def test_no_distortion_has_its_own_run_and_table(tmp_path, capsys):
 
 
 def test_nets_and_deformations_of_ones_own_are_named(tmp_path):
-    own = ["--hidden", "30,20", "--sigma", "4", "--beta", "10", "--gamma", "10,12", "--shear", "0"]
+    own = [
+        "--hidden",
+        "30,20",
+        "--sigma",
+        "4",
+        "--alpha",
+        "20",
+        "--beta",
+        "10",
+        "--gamma",
+        "10,12",
+        "--shear",
+        "0",
+    ]
     own += ["--validation", "20", "--validation-part", "2"]
     tiny = ["--data", "digits", "--epochs", "1", "--limit", "90"]
     assert table1.main([*tiny, *own, "--out", str(tmp_path)]) == 0
-    name = "hidden30-20-seed0-sigma4-alpha37-beta10-gamma10,12-shear0-validation20-part2"
+    name = "hidden30-20-seed0-sigma4-alpha20-beta10-gamma10,12-shear0-validation20-part2"
     run = store.read_run(tmp_path / f"{name}-load_digits.h5")
     assert run.config.sizes == (841, 30, 20, 10)
-    changed = {"sigma": 4, "beta": (10,) * 10, "gamma_x": 10, "gamma_y": 12, "shear_probability": 0}
+    changed = {
+        "sigma": 4,
+        "alpha": 20,
+        "beta": (10,) * 10,
+        "gamma_x": 10,
+        "gamma_y": 12,
+        "shear_probability": 0,
+    }
     assert run.config.deformation == replace(TABLE1, **changed)
     data = run.config.data
     assert (data.n_train, data.n_validation, data.validation_part) == (70, 20, 2)
     assert run.config.title == (
-        "841-30-20-10 on load_digits, sigma 4, alpha 37, beta 10, gamma 10,12, shear 0, "
+        "841-30-20-10 on load_digits, sigma 4, alpha 20, beta 10, gamma 10,12, shear 0, "
         "20 images held out, the second part, seed 0"
     )
     name = (
-        "table1-hidden30-20-sigma4-alpha37-beta10-gamma10,12-shear0-validation20-part2-load_digits"
+        "table1-hidden30-20-sigma4-alpha20-beta10-gamma10,12-shear0-validation20-part2-load_digits"
     )
     (row,) = csv.DictReader((tmp_path / f"{name}.csv").open())
-    settings = "sigma=4 alpha=37 beta=10 gamma=10,12 shear=0"
+    settings = "sigma=4 alpha=20 beta=10 gamma=10,12 shear=0"
     assert (row["deformation"], row["n_validation"], row["validation_part"]) == (
         settings,
         "20",
         "2",
     )
-    assert "own, sigma 4, alpha 37, beta 10" in (tmp_path / f"{name}.md").read_text()
+    assert "own, sigma 4, alpha 20, beta 10" in (tmp_path / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "deadline"), [([], math.inf), (["--minutes", "5"], 100 + 5 * 60)]
+)
+def test_jobs_end_after_the_minutes(options, deadline, digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(table1, "time", SimpleNamespace(monotonic=lambda: 100))
+    arguments = table1.parse_arguments([*TINY, *options, "--out", str(tmp_path)])
+    arguments.windows = False
+    (job,) = table1.make_jobs(arguments, digits, "cpu")
+    assert job.deadline == deadline
 
 
 def test_hidden_layers_of_a_net_of_table_1_are_that_net():

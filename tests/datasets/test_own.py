@@ -292,10 +292,14 @@ def test_without_a_test_folder_a_sixth_of_each_class_is_set_aside(things):
     found = own.load(things)
     assert found.test_labels.tolist() == [0, 1]
     assert found.train_labels.tolist() == [0] * 5 + [1] * 5
-    assert (own.load(things).test_images == found.test_images).all()
+    pictures = [things / "train" / name for name in ("cup/2.png", "hat/0.png")]  # for ever
+    assert (found.test_images == np.stack([Image.open(path) for path in pictures])).all()
+    for i in range(6, 12):
+        save(things / "train" / "cup" / f"{i}.png", np.zeros((10, 10, 3), np.uint8))
+    assert own.load(things).test_labels.tolist() == [0, 0, 1]
     for i in range(2, 6):
         (things / "train" / "hat" / f"{i}.png").unlink()
-    assert own.load(things).test_labels.tolist() == [0, 1]  # of two pictures, too
+    assert own.load(things).test_labels.tolist() == [0, 0, 1]  # of two pictures, too
     (things / "train" / "hat" / "1.png").unlink()
     with pytest.raises(Problem, match=r"train/hat holds one picture; expected two or more"):
         own.load(things)

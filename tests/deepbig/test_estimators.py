@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import small_runs
+from executed import ENGINE_DEVICES, on_device
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -82,6 +83,20 @@ def test_fit_begins_anew_and_keeps_the_array():
     assert (images == X).all()
 
 
+def test_the_learning_rate_falls_to_its_least():
+    net = OnlineMLPClassifier((20,), epochs=2, decay=1e-3, engine="cpu").fit(X, Y)
+    assert weights(clone(net).set_params(eta_min=0.01).fit(X, Y)) != weights(net)
+
+
+@pytest.mark.slow
+def test_colours_are_deformed_on_the_cpu_while_a_gpu_trains():
+    images, labels = np.stack([X, -X], axis=3)[:6], Y[:6]
+    net = OnlineCNNClassifier("2M4-3N", epochs=1, deformation=TRANSLATION, engine="cuda")
+    with on_device(ENGINE_DEVICES[0]):
+        net.fit(images, labels)
+    assert net.n_iter_ == 1
+
+
 def test_digits_choose_the_angle():
     # TABLE1 turns ones by half as much, so the same labels in other places are other images.
     turned = [
@@ -112,6 +127,7 @@ def test_verbose_shows_progress(capsys):
         ({"hidden": 100}, X, Y, r"hidden is 100; expected a number of neurons for each .*\(100,\)"),
         ({"engine": "gpu"}, X, Y, "engine is 'gpu'; expected one of auto, cpu, cuda"),
         ({"seed": 1.5}, X, Y, "seed is 1.5; expected an integer"),
+        ({}, np.zeros((600, 9)), np.arange(600) % 257, "expected 2 to 256 classes, found 257 cl"),
         ({"deformation": TRANSLATION}, X[:, :4], Y, "images are 4x9; expected squares"),
         ({"deformation": TRANSLATION}, X[:, 0, :8], Y, "8 features are no square image"),
     ],

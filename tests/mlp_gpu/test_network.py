@@ -32,6 +32,8 @@ def test_initial_weights_depend_on_the_seed_alone():
     assert all((a == b).all() for a, b in zip(first.weights, second.weights, strict=True))
     assert not (first.weights[0] == other.weights[0]).all()
     assert Network.initial((31, 7), 2**64 - 1).n_weights == 32 * 7
+    (W, _) = Network.initial((4, 3, 2), 1).weights  # the same for ever
+    assert W[:2, 0].tolist() == [float(np.float32(w)) for w in (-0.04248488321900368, 0.019764641)]
 
 
 W = np.zeros((32, 32), np.float32)

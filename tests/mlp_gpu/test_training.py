@@ -23,6 +23,7 @@ def test_default_schedule_is_the_papers():
 def test_order_is_a_fresh_permutation():
     first = training.image_order(1000, seed=1, epoch=1)
     assert sorted(first) == list(range(1000))
+    assert training.image_order(10, 1, 2).tolist() == [0, 3, 2, 8, 9, 6, 4, 7, 5, 1]  # for ever
     assert (training.image_order(1000, 1, 1) == first).all()
     assert not (training.image_order(1000, 1, 2) == first).all()
     assert not (training.image_order(1000, 2, 1) == first).all()
