@@ -1,5 +1,6 @@
 """Blocks on several cores have the results, the counts and the faults of blocks in turn."""
 
+import gc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -72,6 +73,19 @@ def test_blocks_on_cores_leave_what_blocks_in_turn_leave(writer, reader, fault, 
         found, how = launch(n_cores, writer, reader, monkeypatch)
         assert found == expected
         assert how == ([n_cores], 1)  # the small launch, or one that has a fault, is made in turn
+
+
+def test_no_garbage_is_collected_on_other_cores(monkeypatch):
+    """Its finalizers may free memory of the fake driver, which waits for the launch to end."""
+    EXECUTOR._programs.clear()
+    launch(1, -1, -1, monkeypatch)
+    found, run_blocks = [], run.Executable._run
+    monkeypatch.setattr(
+        run.Executable, "_run", lambda *given: found.append(gc.isenabled()) or run_blocks(*given)
+    )
+    launch(2, -1, -1, monkeypatch)
+    assert found == [False, False, True]  # the last launch is made in turn
+    assert gc.isenabled()
 
 
 def test_blocks_run_in_turn_when_python_ends_and_makes_no_threads(monkeypatch):

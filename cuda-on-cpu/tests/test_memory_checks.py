@@ -421,3 +421,31 @@ def test_loop_without_end_is_stopped_and_long_ones_are_not(function, monkeypatch
     with pytest.raises(KernelFault, match=r"is in a loop without end: .*, thread \(\d, 0, 0\)$"):
         run(function, TWO, [to_device(np.zeros(1, np.float32)), x])
     assert x.copy_to_host()[0] == (801 if function is spin else 8)
+
+
+def fields(rows, out):
+    i = cuda.threadIdx.x
+    if i < 16:
+        rows[i].a = i
+    else:
+        rows[i - 16].b = i
+    cuda.syncthreads()
+    out[i] = rows[i % 16].b
+
+
+def test_two_threads_may_write_two_fields_of_a_record():
+    rows = to_device(np.zeros(16, np.dtype([("a", np.int32), ("b", np.float32)])))
+    out = device_array(32, np.float32)
+    Executor((7, 5)).launch(cuda.jit(fields), 1, 32, (rows, out))
+    assert out.copy_to_host().tolist() == [*range(16, 32)] * 2
+    assert rows.copy_to_host()["a"].tolist() == [*range(16)]
+
+
+def fortran(x):
+    x[0, 0] = 1
+
+
+def test_an_array_in_the_order_of_fortran_is_refused():
+    kernel, executor = compiled(fortran, "void(float32[::1,:])")
+    with pytest.raises(TypeError, match="x is in C order: expected array"):
+        executor.launch(kernel, 1, 1, (device_array((2, 3), np.float32),))

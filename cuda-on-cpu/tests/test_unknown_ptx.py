@@ -17,7 +17,8 @@ OPCODES = """
     fma.f32 fma.rn.ftz.f32 fma.rz.f64 lop3.b32 mad.f32 mad.s32 max.NaN.f32 min.ftz.f32 mul.s32
     mul24.lo.s32 neg.ftz.f32 prmt.b32.f4e rcp.rz.f32 selp.x.b32 setp.f32 setp.lt.and.s32
     setp.nan.s32 setp.num.u32 setp.ltx.s32 setp.ltu.s32 shf.l.b32 shf.x.wrap.b32 shf.l.wrap.u64
-    add.sat.f16 set.x.f16.f16 shl.x.b32 sin.f32 sqrt.f16 sqrt.f32 tanh.x trap
+    add.sat.f16 set.x.f16.f16 set.lt.f16x2.f16x2 setp.lt.f16x2 shl.x.b32 sin.f32 sqrt.f16 sqrt.f32
+    tanh.x trap
 """
 
 

@@ -70,9 +70,8 @@ def device_array(shape: Shape, dtype: Any) -> DeviceArray:
     content = aligned(n_bytes)
     content[:] = 0xFF
     content = content.view(dtype).reshape(shape)
-    return DeviceArray(
-        content, Allocation.at(content.ctypes.data, content.nbytes, content.itemsize)
-    )
+    granule = 1 if content.dtype.names else content.itemsize  # two threads may write two fields
+    return DeviceArray(content, Allocation.at(content.ctypes.data, content.nbytes, granule))
 
 
 def to_device(array: np.ndarray) -> DeviceArray:
@@ -120,6 +119,8 @@ class Executor:
             if isinstance(kind, types.Array):
                 if (value.dtype, value.ndim) != (as_dtype(kind.dtype), kind.ndim):
                     raise TypeError(f"{name} is {value.dtype}, {value.ndim}-d: expected {kind}")
+                if kind.layout == "F" and kind.ndim > 1:
+                    raise TypeError(f"{name} is in C order: expected {kind}")
                 views.append(value.view(name))
                 parameters += _array_parameters(value.content, is_mlir(kernel))
             else:

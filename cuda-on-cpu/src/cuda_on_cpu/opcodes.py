@@ -532,7 +532,7 @@ def _half(name: str, kind: str, modifiers: list[str]) -> Operation | None:
 
 def _compare(kind: str, modifiers: list[str]) -> Operation | None:
     """setp. Of floats, a comparison with NaN holds only if its name ends in u, or is nan."""
-    if len(modifiers) != 1:
+    if len(modifiers) != 1 or kind == "f16x2":
         return None
     if kind == "f16":
         if (wide := _compare("f64", modifiers)) is None:

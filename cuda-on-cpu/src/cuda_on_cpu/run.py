@@ -9,6 +9,7 @@ must not depend on it. `memory_checks` checks each access.
 """
 
 import ctypes
+import gc
 import math
 import os
 import re
@@ -318,7 +319,11 @@ class Executable:
             cores.append(make([replace(v, allocation=own[id(v.allocation)]) for v in views]))
         parts = np.array_split(blocks, n_cores)
         failed = True  # when Python ends, it makes no threads
-        with suppress(RuntimeError), ThreadPoolExecutor(n_cores) as pool:
+        with (
+            suppress(RuntimeError),
+            _no_garbage_collection(),
+            ThreadPoolExecutor(n_cores) as pool,
+        ):
             ran = pool.map(self._run, cores, parts, [False] * n_cores)
             failed = any(status for status, _, _ in ran)
         start = cores[0].context[checks.LAUNCH_TIME]
@@ -573,6 +578,18 @@ def _addresses(arrays: dict[int, np.ndarray], n: int) -> np.ndarray:
     for field, array in arrays.items():
         record[field] = array.ctypes.data
     return record
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Inside, no finalizer runs that frees memory of the fake driver, whose launch holds a lock."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _conflict(stamps: np.ndarray, start: int) -> bool:

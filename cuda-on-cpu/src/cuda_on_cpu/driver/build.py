@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,10 @@ def linker() -> str:
 def library() -> Path:
     """The library, under the name of NVIDIA's. It is compiled if its source or OPTIONS changed."""
     sources = sorted(SOURCE.iterdir())
-    parts = [" ".join(OPTIONS).encode(), *(path.read_bytes() for path in sources)]
+    parts = [
+        " ".join((*OPTIONS, platform.machine())).encode(),
+        *(path.read_bytes() for path in sources),
+    ]
     digest = hashlib.sha256(b"".join(parts)).hexdigest()
     found = _folder() / digest[:16] / "libcuda.so.1"
     if not found.exists():
