@@ -67,6 +67,7 @@ GPU_TESTS, SMALL_TESTS = ("-m", "gpu"), ("-m", "gpu and small")
 REPEATS = "test_repeats_are_bit_equal"  # the name of all tests that repeat kernels
 OUT = Path("runs/gpu-check")  # of trainings, and reports of pytest
 TOOLKITS_FOLDER = Path("/usr/local")
+SECONDS_OF_ALL_NETS = 300  # that the benchmarks of all nets take on a GPU
 GRACE_SECONDS = 30  # of a command that is stopped, to save its results; pytest-xdist may take 10
 REPORT_CHARACTERS = 4000  # of the end of a sanitizer's output, which are recorded
 
@@ -390,6 +391,8 @@ def check_bench(folder: Path, device: str, seconds: float) -> CheckResult:
     device: the GPU's name. seconds: rows that are not measured by then are left out.
     """
     options = ["--gpu-only", "--out", str(folder.absolute())]
+    if seconds < SECONDS_OF_ALL_NETS:
+        options = ["--nets", "1,4", *options]  # whose kernels the pages show
     path = folder / "bench.csv"
     before = path.read_text() if path.exists() else ""
     status = run_command([sys.executable, "-m", "experiments.bench", *options], seconds)

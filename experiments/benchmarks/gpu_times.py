@@ -49,6 +49,7 @@ MEMSET_COUNTS = (1, 4, 16, 64, 256)  # tried one after another: more where the h
 NEEDED_GPU_BYTES = 3 * MIN_MEMSET_BYTES  # for the memset, and for net 4
 WAKE_SECONDS = 0.5
 
+N_DIGITS = 60_000  # that an engine is timed on
 N_IMAGES = 1000  # different ones
 N_STEPS = 1 << 16  # in an epoch: more than a kernel is launched, since each launch is a step
 MAX_REPEATS = 1000
@@ -456,8 +457,7 @@ def measure_engine(
     find_work: Callable[[], Work],
 ) -> BenchRow:
     """The row of an engine. find_work: the work of an image, known after training."""
-    trainer.set_network(network)
-    us, work = time_training(trainer, repeats), find_work()
+    us, work = time_training(trainer, network, repeats), find_work()
     return bench_row(
         us,
         group="cnn" if isinstance(network, ConvNetwork) else "net",
@@ -500,17 +500,23 @@ def measure_window(network: Network, repeats: int) -> list[BenchRow]:
     return [measure_engine(trainer, network, repeats, find_work)]
 
 
-def time_training(trainer: OnlineCudaEngine, repeats: int) -> np.ndarray:
-    """Microseconds per image of an engine on a GPU, which has a network; float64 (repeats,).
+def time_training(
+    trainer: OnlineCudaEngine, network: Network | ConvNetwork, repeats: int
+) -> np.ndarray:
+    """Microseconds per image of an engine on a GPU; float64 (repeats,).
 
     By the host's clock, from tick to tick, when the GPU is done. The first tick comes after all
-    that is done once in an epoch. A short epoch before it has compiled the kernels.
+    that is done once in an epoch. A short epoch before it has compiled the kernels, of whose images
+    the net knows nothing again. So many images are there that few are trained twice: a net that
+    knows them needs fewer sweeps.
     """
-    images, labels = training_examples(trainer.n_inputs)
+    trainer.set_network(network)
     n = trainer.images_per_tick
-    order = np.random.default_rng(0).integers(0, len(labels), (repeats + 1) * n)
+    order = np.arange((repeats + 1) * n) % N_DIGITS
+    images, labels = training_examples(trainer.n_inputs, int(order.max()) + 1)
     ticks: list[tuple[float, int]] = []
     for part in (order[: 2 * n], order):
+        trainer.set_network(network)
         ticks.clear()
         trainer.train(
             images, labels, part, ETA, lambda n, loss: ticks.append((time.perf_counter(), n))

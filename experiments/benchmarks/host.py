@@ -70,18 +70,19 @@ def random_examples(n: int, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @cache
-def training_examples(n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
-    """N_EXAMPLES images, float32 (n, n_inputs), and labels, uint8 (n,), for windows to train on.
+def training_examples(n_inputs: int, n: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Images, float32 (n, n_inputs), and labels, uint8 (n,), for windows to train on.
 
     How often a window is swept depends on them. So they are deformed digits, of MNIST or else of
-    load_digits; for nets of other sizes than those see they are random.
+    load_digits; for nets of other sizes than those see they are random. n: None for N_EXAMPLES.
     """
+    n = n or N_EXAMPLES
     if n_inputs != data.SIDE**2:
-        return random_examples(N_EXAMPLES, n_inputs)
+        return random_examples(n, n_inputs)
     dataset = data.load("auto")
-    images = np.resize(dataset.train_images, (N_EXAMPLES, data.SIDE, data.SIDE))
-    labels = np.resize(dataset.train_labels, N_EXAMPLES)
-    return deform(images, labels, TABLE1, 0, 1).reshape(N_EXAMPLES, -1), labels
+    images = np.resize(dataset.train_images, (n, data.SIDE, data.SIDE))
+    labels = np.resize(dataset.train_labels, n)
+    return deform(images, labels, TABLE1, 0, 1).reshape(n, -1), labels
 
 
 def time_calls(call: Callable[[], object], n_calls: int = 1) -> float:

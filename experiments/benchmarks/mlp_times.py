@@ -18,6 +18,7 @@ from experiments.benchmarks.host import Workload, random_examples
 from experiments.results.rows import BenchRow
 from mlp_gpu import network
 from mlp_gpu.cpu import PREDICT_BATCH, CpuEngine
+from mlp_gpu.cpu_window import GROUPS
 from mlp_gpu.network import Network, count_weights
 from mlp_gpu.training import Schedule
 from mlp_gpu.vector_kernel import LANES
@@ -112,7 +113,7 @@ def cpu_workloads(net: Network) -> dict[str, Workload]:
     return {
         "engine cpu": engine_workload(net, None),
         "engine cpu, 1 thread": engine_workload(net, 1, one),
-        **ceiling_workloads(net.n_weights, threads),
+        **ceiling_workloads(net.n_weights, min(threads, GROUPS)),  # as many as the engine takes
         **ceiling_workloads(net.n_weights, 1, one),
         **{
             f"kernel, {name}": replace(

@@ -48,7 +48,8 @@ class ProcessSettings:
 
 def process_settings() -> list[ProcessSettings]:
     """All settings that are tried here; the last one: all threads, and memory kept."""
-    threads = sorted({1, provenance.cores()})
+    cores = provenance.cores()
+    threads = sorted({cores, *(1 << k for k in range(cores.bit_length()))})
     kept = (False, True) if platform.libc_ver()[0] == "glibc" else (False,)
     return [ProcessSettings(*choice) for choice in product(threads, kept)]
 

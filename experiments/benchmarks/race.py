@@ -28,7 +28,7 @@ SIZES = 841, 512, 256, 10
 SECONDS = 60.0  # of training and deforming
 N_APART = 10_000  # training images to choose a setting by
 SEEDS = (0, 1, 2)
-LAST = 1 / 30  # of the learning rate that is left at the end; it falls by the same factor an epoch
+LAST = 1 / 30  # of the learning rate that is left when the time is over; it falls with the time
 MOMENTUM = np.float32(0.9)
 WARM_UP_IMAGES = 256
 PARTS = (1 / 4, 1 / 2, 1)  # of the time, for the table
@@ -86,13 +86,14 @@ def numpy_batches(network: Network, batch: int) -> Learner:
             now = order[start : start + batch]
             *states, a = forward(weights, images[now])
             delta = window.output_delta(a, labels[now]) / np.float32(len(now))
-            for W, step, h in reversed(list(zip(weights, steps, states, strict=True))):
-                back = (delta @ W[1:].T) * window.slope(h)
+            for layer, h in reversed(list(enumerate(states))):
+                W, step, own = weights[layer], steps[layer], delta
+                if layer:
+                    delta = (own @ W[1:].T) * window.slope(h)
                 step *= MOMENTUM
-                step[0] += delta.sum(axis=0)
-                step[1:] += h.T @ delta
+                step[0] += own.sum(axis=0)
+                step[1:] += h.T @ own
                 W -= np.float32(eta) * step
-                delta = back
 
     return Learner(train, lambda: weights)
 
@@ -136,9 +137,9 @@ def wrong(weights: Sequence[np.ndarray], images: np.ndarray, labels: np.ndarray)
 
 
 def learn(dataset: Dataset, setting: Setting, seed: int) -> list[tuple[float, int, int]]:
-    """Seconds, validation and test errors of each epoch of a net, trained for about SECONDS.
+    """Seconds, validation and test errors of each epoch of a net; the last ends after SECONDS.
 
-    dataset: with images set aside for validation. Epoch 1 sets the number of epochs.
+    dataset: with images set aside for validation.
     """
     from deform_gpu.batches import deform_set  # imports numba
 
@@ -148,16 +149,14 @@ def learn(dataset: Dataset, setting: Setting, seed: int) -> list[tuple[float, in
     images, make = deformed.reshape(len(x), -1), LEARNERS[setting.way]
     deform_set(deformed[:n], x[:n], labels[:n], TABLE1, seed, 1)
     make(network, setting.batch).train(images[:n], labels[:n], np.arange(n), eta)
-    net, seconds, n_epochs = make(network, setting.batch), 0.0, 1
+    net, seconds = make(network, setting.batch), 0.0
     points: list[tuple[float, int, int]] = []
-    while len(points) < n_epochs:
+    while seconds < SECONDS:
         done, started = len(points), time.perf_counter()
         deform_set(deformed, x, labels, TABLE1, seed, done + 1)
         order = image_order(len(labels), seed, done + 1)
-        net.train(images, labels, order, eta * LAST ** (done / max(1, n_epochs - 1)))
+        net.train(images, labels, order, eta * LAST ** (seconds / SECONDS))
         seconds += time.perf_counter() - started
-        if not done:
-            n_epochs = max(2, round(SECONDS / seconds))
         test_set = dataset.test_images, dataset.test_labels
         validation_errors = wrong(net.weights(), *dataset.validation)
         points.append((seconds, validation_errors, wrong(net.weights(), *test_set)))

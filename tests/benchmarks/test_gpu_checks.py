@@ -406,8 +406,9 @@ def test_sanitizer_that_is_installed_is_found_and_its_last_output_recorded(tmp_p
 )
 def test_benchmarks_write_to_the_same_folder(status, device, passed, monkeypatch, tmp_path):
     def run(command, seconds):
-        *_, is_gpu_only, option, folder = command
-        assert (is_gpu_only, option, seconds) == ("--gpu-only", "--out", 60)
+        *_, nets, is_gpu_only, option, folder = command
+        assert (is_gpu_only, option) == ("--gpu-only", "--out")
+        assert nets == {60: "1,4", 300: "experiments.bench"}[seconds]
         (Path(folder) / "bench.csv").write_text(f"us,device\n5.0,{device}\n")
         return status
 
@@ -415,7 +416,7 @@ def test_benchmarks_write_to_the_same_folder(status, device, passed, monkeypatch
     monkeypatch.setattr(gpu_checks, "run_command", run)
     assert gpu_checks.check_bench(Path(), "Some GPU 9000", 60).passed == passed
     assert (tmp_path / "bench.csv").exists()
-    assert not gpu_checks.check_bench(Path(), "Some GPU 9000", 60).passed  # it has no new row
+    assert not gpu_checks.check_bench(Path(), "Some GPU 9000", 300).passed  # it has no new row
 
 
 @pytest.fixture

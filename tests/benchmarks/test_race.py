@@ -71,11 +71,11 @@ def test_learn_counts_what_is_wrong_after_each_epoch(dataset, monkeypatch):
     # Not time's own: Numba looks at it while it compiles.
     monkeypatch.setattr(race, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
     monkeypatch.setitem(race.LEARNERS, ONLINE, noted)
-    monkeypatch.setattr(race, "SECONDS", 12.5)
+    monkeypatch.setattr(race, "SECONDS", 11.5)
     found = race.learn(dataset, Setting(ONLINE, 0.03), 1)
     n = len(dataset.train_labels)
     assert [seconds for seconds, *_ in found] == [3, 6, 9, 12]
-    rates = [0.03 * 30 ** (-i / 3) for i in range(4)]
+    rates = [0.03 * 30 ** (-3 * i / 11.5) for i in range(4)]
     assert etas == [(3, 0.03), *((n, pytest.approx(eta)) for eta in rates)]
     assert all(
         0 <= apart <= 4 and 0 <= test <= len(dataset.test_labels) for _, apart, test in found

@@ -107,7 +107,7 @@ def elapsed(results, folder):
 
 
 def gpu_checks(results):
-    (found,) = results.gpu_checks.values()
+    (found,) = (one for path, one in results.gpu_checks.items() if path.parent.name == GPU)
     assert all(row.passed for row in found.checks)
     names = [f"net {net}, window" for net in (1, 5)]
     times = [row.result.split()[0] for name in names for row in found.checks if row.check == name]
@@ -190,15 +190,20 @@ def convolutional_engine(results):
     return own, *(us[name] / own for name in others)
 
 
+def race_of(results):
+    (points,) = (points for path, points in results.races.items() if path.parent.name == CPU)
+    return points
+
+
 def raced(results):
-    (points,) = results.races.values()
+    points = race_of(results)
     (wrong,) = (name for name in race.table(points)[0] if f"{race.SECONDS:.0f} s" in name)
     return [line[wrong] for line in race.table(points)]
 
 
 def unfinished_races(results):
     """Trainings taken that had not ended after a minute, and the largest rates taken."""
-    (points,) = results.races.values()
+    points = race_of(results)
     taken = [own for seeds in race.curves(points).values() for own in seeds]
     nearest = [min(own, key=lambda point: abs(point.seconds - race.SECONDS)) for own in taken]
     n_going = sum(point is not own[-1] for point, own in zip(nearest, taken, strict=True))
