@@ -9,6 +9,7 @@ MNIST: figures of a digit deformed as in Table 1 (2012, Figures 1 and 3): displa
 (field), each parameter alone (strips), and widths of 10 to 20 pixels (widths).
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -48,12 +49,15 @@ def run_pictures(runs: Mapping[str, Run], images: np.ndarray) -> Drawings:
         "hardest": partial(error_plots.plot_hardest, runs, images),
         "learning_curves": partial(run_plots.plot_learning_curves, runs),
     }
+    n: Counter[str] = Counter()  # of trainings of a committee
     for one in find_committees(runs):
+        n[one.name] += 1
+        name = f"{one.name}_{n[one.name]}" if n[one.name] > 1 else one.name
         of_committee = one.outputs, one.labels, images, one.title, config
-        found[f"{one.name}_misclassified"] = partial(error_plots.plot_wrong, *of_committee)
+        found[f"{name}_misclassified"] = partial(error_plots.plot_wrong, *of_committee)
         rows = tidy_rows(one)
-        found[f"{one.name}_members"] = partial(run_plots.plot_members, rows, one.title)
-        found[f"{one.name}_shared"] = partial(error_plots.plot_shared, rows, one.title)
+        found[f"{name}_members"] = partial(run_plots.plot_members, rows, one.title)
+        found[f"{name}_shared"] = partial(error_plots.plot_shared, rows, one.title)
     return found
 
 

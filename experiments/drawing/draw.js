@@ -282,6 +282,7 @@ for (const end of ["pointerup", "pointercancel"])
   });
 paper.addEventListener("keydown", (event) => {
   const steps = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
+  if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's
   if (event.key === "Delete" || event.key === "Backspace") clear();
   if (!(event.key in steps)) return;
   event.preventDefault(); // the page does not scroll

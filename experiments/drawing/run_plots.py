@@ -188,6 +188,8 @@ def plot_error_against_hours(
     used: dict[str, list[str]] = {}  # names of nets, by the device that trained them
     for name, run in own.items():
         used.setdefault(run.provenance[-1].device, []).append(name)
+    for device in dict.fromkeys(rows[-1].source.device for rows in found.values() if rows):
+        used.setdefault(device, []).append("committees")
     main, *others = sorted(used, key=lambda device: -len(used[device]))
     devices = "; ".join([main, *(f"{', '.join(used[device])} on {device}" for device in others)])
     heading = f"Lines: ours, on {devices}.\n"

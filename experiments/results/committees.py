@@ -1,5 +1,6 @@
 """The committees of the 2012 paper: Tables 1 and 2 (section 5) and Table 4 (section 6.2)."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -166,8 +167,9 @@ def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
 
     runs: all on the same data, by the paths of their files without .h5, as experiments.committee
     names them. The members of a committee are in one folder and have the seeds 0, 1, 2 and so on.
+    Of several trainings of one committee the titles name the folders.
     """
-    found = []
+    found: list[tuple[Path, Committee]] = []
     for folder in sorted({Path(name).parent for name in runs}):
         for name, experiment in NAMED.items():
             data_name = next(iter(runs.values())).config.data.name
@@ -176,8 +178,13 @@ def find_committees(runs: Mapping[str, Run]) -> list[Committee]:
                 for seed, member in enumerate(experiment.members)
             ]
             if all(path in runs for path in paths):
-                found.append(of_experiment(name, experiment, [runs[path] for path in paths]))
-    return found
+                one = of_experiment(name, experiment, [runs[path] for path in paths])
+                found.append((folder, one))
+    n = Counter(one.title for _, one in found)
+    return [
+        replace(one, title=f"{one.title}, in {folder}") if n[one.title] > 1 else one
+        for folder, one in found
+    ]
 
 
 def longest_committees(

@@ -93,6 +93,9 @@ def test_figures_are_of_the_best_run_and_of_all_runs(folder, monkeypatch, capsys
     rows, title = drawn["members"]
     assert title == committees.find_committees(runs)[0].title
     assert examples.load_committees(runs) == {title: rows}
+    again = runs | {f"again/{name}": run for name, run in runs.items()}
+    drawn = pictures.run_pictures(again, images)
+    assert {"experiment3-load_digits_members", "experiment3-load_digits_2_members"} < drawn.keys()
     # Without one of its members there is no committee, and none is recorded.
     runs.popitem()
     assert list(pictures.run_pictures(runs, images)) == [*OF_RUNS]

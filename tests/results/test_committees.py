@@ -109,6 +109,9 @@ def test_committees_are_found_among_runs():
     for run in runs.values():
         run.metrics.epoch = list(range(run.config.epochs))
     assert committees.find_committees(runs)[0].title.endswith("seven widths, on MNIST")
+    again = runs | {name.replace("some", "other"): run for name, run in runs.items()}
+    titles = [one.title.rpartition(", ")[2] for one in committees.find_committees(again)]
+    assert titles == ["in other", "in some"]
     name, run = runs.popitem()  # the original, which is experiment 3's too
     assert found(runs) == []
     others = runs_of(EXPERIMENTS[3]) | runs_of(TABLE4)
