@@ -31,8 +31,8 @@ def check_traced(what: str, commits: str) -> None:
     if provenance.UNKNOWN in commits:
         raise Problem(
             f"{what} was trained where git did not know the commit of the sources, so its numbers "
-            "cannot be traced; clone it with git, or trust another user's clone, then train again "
-            f"in another folder: {provenance.TRUST}"
+            "cannot be traced; clone it with git, or, if another user owns the clone, run "
+            f"{provenance.TRUST}; then train again in another folder"
         )
     if not provenance.is_traced(commits):
         raise Problem(
@@ -115,22 +115,18 @@ def write_study(path: Path) -> Path:
     if not re.fullmatch(STUDIES, name):
         raise Problem(f"{path} is in a folder that is not named study...; rename the folder")
     target = provenance.device_folder(rows[0].source.device) / name
-    if target.exists():
-        nets = set(map(_net_of, rows))
-        rows = [row for row in read_rows(target, StudyRow) if _net_of(row) not in nets] + rows
-    if (
-        len(
-            {
-                (one.layers, one.n_validation, one.validation_part, one.images_an_epoch)
-                for one in rows
-            }
-        )
-        > 1
-    ):
+    before = read_rows(target, StudyRow) if target.exists() else []
+    kinds = {
+        (row.layers, row.n_validation, row.validation_part, row.images_an_epoch)
+        for row in (*before, *rows)
+    }
+    if len(kinds) > 1:
         raise Problem(
             f"{target} would have nets of several sizes, or with other images held out, which one "
             f"table cannot tell apart; rename the folder of {path}, which the record is named after"
         )
+    nets = set(map(_net_of, rows))
+    rows = [row for row in before if _net_of(row) not in nets] + rows
     return keep(rows_text(rows).encode(), target)
 
 

@@ -506,14 +506,13 @@ def time_training(
     """Microseconds per image of an engine on a GPU; float64 (repeats,).
 
     By the host's clock, from tick to tick, when the GPU is done. The first tick comes after all
-    that is done once in an epoch. A short epoch before it has compiled the kernels, of whose images
-    the net knows nothing again. So many images are there that few are trained twice: a net that
-    knows them needs fewer sweeps.
+    that is done once in an epoch. A short epoch first compiles the kernels; then the net is set
+    anew. Few images come twice, because a net that knows them needs fewer sweeps.
     """
     trainer.set_network(network)
     n = trainer.images_per_tick
     order = np.arange((repeats + 1) * n) % N_DIGITS
-    images, labels = training_examples(trainer.n_inputs, int(order.max()) + 1)
+    images, labels = training_examples(trainer.n_inputs, N_DIGITS)
     ticks: list[tuple[float, int]] = []
     for part in (order[: 2 * n], order):
         trainer.set_network(network)

@@ -104,16 +104,22 @@ def ceiling_workloads(n_weights: int, threads: int, suffix: str = "") -> dict[st
 
 
 def cpu_workloads(net: Network) -> dict[str, Workload]:
-    """The CPU engine and its ceilings. Names without a number of threads are of all threads."""
+    """The CPU engine and its ceilings. Names without a number of threads are of all threads.
+
+    But the engine takes at most GROUPS, and its ceilings with it.
+    """
     threads, one = numba.config.NUMBA_NUM_THREADS, ", 1 thread"
+    most = min(threads, GROUPS)
+    of_engine = f", {most} threads" if most < threads else ""
     evaluation = CpuEngine()
     evaluation.set_network(net)
     n_images = BATCHES_PER_THREAD * PREDICT_BATCH * threads
     images, _ = random_examples(n_images, net.sizes[0])
     return {
-        "engine cpu": engine_workload(net, None),
+        "engine cpu": engine_workload(net, None, of_engine),
         "engine cpu, 1 thread": engine_workload(net, 1, one),
-        **ceiling_workloads(net.n_weights, min(threads, GROUPS)),  # as many as the engine takes
+        **(ceiling_workloads(net.n_weights, most, of_engine) if of_engine else {}),
+        **ceiling_workloads(net.n_weights, threads),
         **ceiling_workloads(net.n_weights, 1, one),
         **{
             f"kernel, {name}": replace(

@@ -18,7 +18,7 @@ EXPLAINED = (
     f"**Worse** and **better**: p is below {LEVEL} in Fisher's exact test, two-sided, on the two "
     "counts of wrong test images, or in McNemar's on those of a committee whose record lists them. "
     "Fisher's takes the two sets of test images as independent. They are the same, so fewer than "
-    "one of twenty alike is called so by chance, and smaller differences may be none of chance. "
+    "one of twenty equal pairs is called different, and a real difference may be missed. "
     "Errors are taken at the epoch with the lowest validation error; the paper of 2011 also has "
     "those after 1, 3 and 17 epochs. A cell says where the other training had other epochs or "
     "images."

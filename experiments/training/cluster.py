@@ -97,7 +97,8 @@ class Cluster(RemotePool):
         if others := {source["commit"] for source in sources} - {here}:
             raise Problem(
                 f"the scheduler or a worker runs another source tree: expected commit {here}, "
-                f"found {', '.join(sorted(others))}; install the same one everywhere"
+                f"found {', '.join(sorted(others))}; install the same one everywhere, then start "
+                "the scheduler and its workers again"
             )
 
     def call_on_workers(self, function: Callable, *arguments: Any) -> list:

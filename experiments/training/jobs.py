@@ -128,6 +128,7 @@ def train_job(channel: Channel, job: Job) -> Outcome:
 
     Raises Interrupted on a signal to this process, and when the pool asks its jobs to stop.
     """
+    provenance.commit()  # of the code just imported, not of what is there when the run begins
     if time.monotonic() > job.deadline:
         return Outcome(stopped="it was not begun before the time was over")
     try:
@@ -446,5 +447,7 @@ def _save_here(job: Job, run: Run) -> None:
     if runs.epochs_done(job.path, job.config) == run.epochs:
         return
     files.make_folder(job.path.parent)
+    is_begun = job.path.exists()
     store.write_run(job.path, run)
-    store.weights_path(job.path).unlink(missing_ok=True)  # if begun here: of an epoch before
+    if is_begun:  # its weights are older than the finished run
+        store.weights_path(job.path).unlink(missing_ok=True)

@@ -39,7 +39,7 @@ NO_COMMIT = (
     "git does not know the commit of these sources, so trainings of today cannot be recorded: "
     f"there is no git, no clone, or another user owns the clone, which is trusted by: {TRUST}"
 )
-CHANGED = "sources have uncommitted changes, so trainings of today cannot be recorded"
+CHANGED = "sources have uncommitted changes, so what is trained now cannot be recorded"
 GPU_PACKAGES = (*PACKAGES, "cuda-bindings", "cuda-core")
 
 

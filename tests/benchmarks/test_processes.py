@@ -20,6 +20,8 @@ def test_all_settings_are_tried(monkeypatch):
     assert found == [t + k for t in ("1 thread", "2 threads", "4 threads") for k in ("", kept)]
     monkeypatch.setattr(processes.platform, "libc_ver", lambda: ("", ""))
     assert processes.process_settings() == [ProcessSettings(n) for n in (1, 2, 4)]
+    monkeypatch.setattr(processes.provenance, "cores", lambda: 6)
+    assert processes.process_settings() == [ProcessSettings(n) for n in (1, 2, 4, 6)]
     monkeypatch.setattr(processes.provenance, "cores", lambda: 1)
     assert processes.process_settings() == [ProcessSettings(1)]
 

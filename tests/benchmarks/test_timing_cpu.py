@@ -179,6 +179,14 @@ def test_engine_and_its_ceilings_are_measured_on_as_many_threads(small, monkeypa
     assert found["engine cpu, evaluation"].flops == 2 * count_weights(SIZES)
 
 
+def test_ceilings_of_the_engine_have_no_more_threads_than_it_takes(small, monkeypatch):
+    monkeypatch.setattr(mlp_times.numba.config, "NUMBA_NUM_THREADS", 16)
+    found = mlp_times.cpu_workloads(small)
+    assert found["engine cpu"].peak == "multiply-adds, 8 threads"
+    assert {"multiply-adds, 8 threads", "multiply-adds"} < found.keys()
+    assert found["engine cpu, evaluation"].peak == "multiply-adds"
+
+
 def test_engine_workload_trains_on_the_next_images(monkeypatch):
     """On the same ones the net would soon be right, and its windows would need few sweeps."""
     monkeypatch.setattr(mlp_times.host, "N_EXAMPLES", 200)

@@ -54,7 +54,7 @@ def test_sources_with_changes_are_told(folder, monkeypatch, capsys):
     monkeypatch.setattr(provenance, "commit", lambda: {"commit": 40 * "a", "dirty": True})
     table1.main([*TINY, "--out", str(folder)])
     assert (
-        "uncommitted changes, so trainings of today cannot be recorded" in capsys.readouterr().err
+        "uncommitted changes, so what is trained now cannot be recorded" in capsys.readouterr().err
     )
 
 
